@@ -1,0 +1,26 @@
+# One static library per folder of src/. A module lists the modules below it; the include directions
+# are checked against this list by tests/check_layers.
+#
+#   mference_module(NAME [DEPENDS module...] [LINK target...])
+#
+# collects every .cc of the calling folder (sub-folders included) into `mference_NAME`.
+function(mference_module name)
+  cmake_parse_arguments(arg "" "" "DEPENDS;LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc *.h)
+  add_library(mference_${name} STATIC ${sources})
+  set_target_properties(mference_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  list(TRANSFORM arg_DEPENDS PREPEND mference_)
+  target_link_libraries(mference_${name} PUBLIC mference_flags ${arg_DEPENDS} ${arg_LINK})
+endfunction()
+
+#   mference_test(NAME [LINK target...])
+#
+# builds every *_test.cc under tests/NAME into one program `NAME_test` and registers it with CTest.
+function(mference_test name)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${name}/*.cc ${name}/*.h)
+  add_executable(${name}_test ${sources})
+  target_link_libraries(${name}_test PRIVATE mference_${name} mference_testing ${arg_LINK}
+                        GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name}_test)
+endfunction()
