@@ -1,0 +1,131 @@
+#include "model/gemma4/weights.h"
+
+#include <cmath>
+#include <string>
+
+namespace mference::gemma4 {
+namespace {
+
+// theta = position * base^(-2 i / head_dim) for the first `rotated` pairs. On full layers the
+// divisor is the whole head although only a quarter of its pairs rotates.
+std::vector<double> RopeFrequencies(double base, int32_t head_dim, int32_t rotated) {
+  std::vector<double> frequencies;
+  for (int32_t i = 0; i < rotated; ++i) frequencies.push_back(std::pow(base, -2.0 * i / head_dim));
+  return frequencies;
+}
+
+class LayerLoader {
+ public:
+  LayerLoader(const Gemma4Config& config, const ResidentWeights& resident, Backend& backend,
+              int32_t index)
+      : config_(config),
+        resident_(resident),
+        backend_(backend),
+        prefix_(fmt::format("language_model.model.layers.{}.", index)) {}
+
+  Vector Norm(const std::string& name, int32_t size) const {
+    return backend_.LoadVector(resident_.Vector(prefix_ + name + ".weight", size));
+  }
+  Vector HiddenNorm(const std::string& name) const { return Norm(name, config_.hidden_size); }
+  Matrix Projection(const std::string& name, int32_t rows, int32_t cols) const {
+    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols));
+  }
+  Vector Plain(const std::string& name, int32_t size, float factor = 1.0f) const {
+    return backend_.LoadVector(resident_.Vector(prefix_ + name, size), factor);
+  }
+  float Scalar(const std::string& name) const { return resident_.Scalar(prefix_ + name); }
+
+ private:
+  const Gemma4Config& config_;
+  const ResidentWeights& resident_;
+  Backend& backend_;
+  std::string prefix_;
+};
+
+void LoadAttention(const Gemma4Config& config, const LayerLoader& load, LayerWeights& layer) {
+  const AttentionSpec& spec = layer.attention;
+  const int32_t query_cols = spec.heads * spec.head_dim;
+  const int32_t kv_cols = spec.kv_heads * spec.head_dim;
+  layer.input_norm = load.HiddenNorm("input_layernorm");
+  layer.q_proj = load.Projection("self_attn.q_proj", query_cols, config.hidden_size);
+  layer.k_proj = load.Projection("self_attn.k_proj", kv_cols, config.hidden_size);
+  if (!layer.shares_key_projection) {
+    layer.v_proj = load.Projection("self_attn.v_proj", kv_cols, config.hidden_size);
+  }
+  layer.o_proj = load.Projection("self_attn.o_proj", config.hidden_size, query_cols);
+  layer.q_norm = load.Norm("self_attn.q_norm", spec.head_dim);
+  layer.k_norm = load.Norm("self_attn.k_norm", spec.head_dim);
+  layer.post_attention_norm = load.HiddenNorm("post_attention_layernorm");
+}
+
+void LoadFeedForward(const Gemma4Config& config, const ResidentWeights& resident, Backend& backend,
+                     const LayerLoader& load, LayerWeights& layer) {
+  const int32_t hidden = config.hidden_size;
+  layer.router_norm =
+      load.Plain("router.scale", hidden, 1.0f / std::sqrt(static_cast<float>(hidden)));
+  layer.router = {.experts = backend.LoadExpertLayer(resident.Experts(
+                      layer.index, hidden, config.expert_ffn_size, Activation::kGeluTanh)),
+                  .projection = load.Projection("router.proj", config.experts, hidden),
+                  .top_k = config.top_k,
+                  .per_expert_scale = load.Plain("router.per_expert_scale", config.experts)};
+  layer.pre_dense_norm = load.HiddenNorm("pre_feedforward_layernorm");
+  layer.gate_proj = load.Projection("mlp.gate_proj", config.ffn_size, hidden);
+  layer.up_proj = load.Projection("mlp.up_proj", config.ffn_size, hidden);
+  layer.down_proj = load.Projection("mlp.down_proj", hidden, config.ffn_size);
+  layer.post_dense_norm = load.HiddenNorm("post_feedforward_layernorm_1");
+  layer.pre_routed_norm = load.HiddenNorm("pre_feedforward_layernorm_2");
+  layer.post_routed_norm = load.HiddenNorm("post_feedforward_layernorm_2");
+  layer.post_feedforward_norm = load.HiddenNorm("post_feedforward_layernorm");
+  layer.scalar = load.Scalar("layer_scalar");
+}
+
+}  // namespace
+
+ModelWeights LoadWeights(const Gemma4Config& config, const ResidentWeights& resident,
+                         Backend& backend, ElementType kv_type, StateLayout& state_layout) {
+  ModelWeights weights;
+  weights.embedding = backend.LoadMatrix(resident.Matrix("language_model.model.embed_tokens.weight",
+                                                         config.vocab_size, config.hidden_size));
+  weights.final_norm =
+      backend.LoadVector(resident.Vector("language_model.model.norm.weight", config.hidden_size));
+
+  const RopeTable sliding_rope =
+      backend.LoadRope(RopeFrequencies(config.sliding_rope_base, config.sliding_head_dim,
+                                       config.sliding_head_dim / 2),
+                       config.sliding_head_dim);
+  const auto rotated = static_cast<int32_t>(config.full_head_dim * config.full_rotary_factor / 2);
+  const RopeTable full_rope = backend.LoadRope(
+      RopeFrequencies(config.full_rope_base, config.full_head_dim, rotated), config.full_head_dim);
+
+  const int64_t element_bytes = kv_type == ElementType::kF16 ? 2 : 4;
+  for (size_t i = 0; i < config.full_layers.size(); ++i) {
+    const bool full = config.full_layers[i];
+    LayerWeights layer;
+    layer.index = static_cast<int32_t>(i);
+    layer.shares_key_projection = full;
+    layer.rope = full ? full_rope : sliding_rope;
+    layer.attention = {.heads = config.heads,
+                       .kv_heads = full ? config.full_kv_heads : config.sliding_kv_heads,
+                       .head_dim = full ? config.full_head_dim : config.sliding_head_dim,
+                       .scale = 1.0f,
+                       .window = full ? 0 : config.sliding_window};
+    const int64_t row_bytes =
+        int64_t{layer.attention.kv_heads} * layer.attention.head_dim * element_bytes;
+    const auto add_block = [&](const char* what) {
+      const std::string name = fmt::format("layer {} {}", i, what);
+      return full ? state_layout.AddAppend(name, row_bytes)
+                  : state_layout.AddRing(name, row_bytes, config.sliding_window,
+                                         config.sliding_window + kRingSlackRows);
+    };
+    layer.attention.keys = add_block("keys");
+    layer.attention.values = add_block("values");
+
+    const LayerLoader load(config, resident, backend, layer.index);
+    LoadAttention(config, load, layer);
+    LoadFeedForward(config, resident, backend, load, layer);
+    weights.layers.push_back(layer);
+  }
+  return weights;
+}
+
+}  // namespace mference::gemma4
