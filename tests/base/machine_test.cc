@@ -29,9 +29,9 @@ class MachineMemoryTest : public testing::Test {
 
 TEST_F(MachineMemoryTest, WithoutCgroupsTheKernelsEstimateCounts) {
   const MachineMemory memory = ReadMachineMemory(root_);
-  EXPECT_EQ(memory.total_bytes, 8000000u * 1024);
+  EXPECT_EQ(memory.total_bytes, uint64_t{8000000} * 1024);
   EXPECT_FALSE(memory.cgroup_limit_bytes);
-  EXPECT_EQ(memory.usable_bytes(), 6000000u * 1024);
+  EXPECT_EQ(memory.usable_bytes(), uint64_t{6000000} * 1024);
 }
 
 TEST_F(MachineMemoryTest, TheTightestAncestorOfAVersion2GroupCounts) {
