@@ -23,6 +23,7 @@
 
 #include "backend/sequence_state.h"
 #include "base/ledger.h"
+#include "format/layout.h"
 
 namespace mference {
 
@@ -97,24 +98,11 @@ struct VectorWeights {
   const std::byte* data = nullptr;
 };
 
-// Where one matrix of an expert lies inside the expert's blob.
-struct ExpertMatrix {
-  int32_t rows = 0;
-  int32_t cols = 0;
-  int32_t bits = 0;
-  int32_t group = 0;
-  uint64_t data_offset = 0;
-  uint64_t scales_offset = 0;
-  uint64_t biases_offset = 0;
-};
-
 struct ExpertLayerWeights {
   int32_t store_layer = 0;  // the layer's number in the expert store
   int32_t experts = 0;
   Activation activation = Activation::kGeluTanh;
-  ExpertMatrix gate;  // [intermediate, hidden]
-  ExpertMatrix up;    // [intermediate, hidden]
-  ExpertMatrix down;  // [hidden, intermediate]
+  ExpertBlob blob;  // where gate, up and down lie in each expert's blob
 };
 
 // The `top_k` largest logits win, ties to the lower id; their weights are the softmax over the
