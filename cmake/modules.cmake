@@ -1,12 +1,16 @@
 # One static library per folder of src/. A module lists the modules below it; the include directions
 # are checked against this list by tests/check_layers.
 #
-#   mference_module(NAME [DEPENDS module...] [LINK target...])
+#   mference_module(NAME [DEPENDS module...] [LINK target...] [EXCLUDE regex])
 #
-# collects every .cc of the calling folder (sub-folders included) into `mference_NAME`.
+# collects every .cc of the calling folder (sub-folders included) into `mference_NAME`, except those
+# whose path matches EXCLUDE.
 function(mference_module name)
-  cmake_parse_arguments(arg "" "" "DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(arg "" "EXCLUDE" "DEPENDS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc *.h)
+  if(arg_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
+  endif()
   list(APPEND sources ${PROJECT_SOURCE_DIR}/src/base/error.h)
   add_library(mference_${name} STATIC ${sources})
   set_target_properties(mference_${name} PROPERTIES LINKER_LANGUAGE CXX)

@@ -1,0 +1,7 @@
+#include "backend/cpu/tables.h"
+
+namespace mference::cpu::avx512 {
+
+void FillAttention(Kernels& table) { scalar::FillAttention(table); }
+
+}  // namespace mference::cpu::avx512

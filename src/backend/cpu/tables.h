@@ -1,0 +1,41 @@
+// What each instruction set's folder provides to the dispatcher. Internal to the kernels.
+//
+// Every folder has the same files with the same functions: `matmul.cc`, `elementwise.cc` and
+// `attention.cc` each fill their part of the table, `kernels.cc` puts the table together. The
+// scalar folder is the reference and spells the loops out; the SIMD folders instantiate the bodies
+// in simd/ with their own `vec.h`.
+#pragma once
+
+#include "backend/cpu/kernels.h"
+
+namespace mference::cpu {
+
+namespace scalar {
+const Kernels& Table();
+void FillMatmul(Kernels& table);
+void FillElementwise(Kernels& table);
+void FillAttention(Kernels& table);
+}  // namespace scalar
+
+namespace avx2 {
+const Kernels& Table();
+void FillMatmul(Kernels& table);
+void FillElementwise(Kernels& table);
+void FillAttention(Kernels& table);
+}  // namespace avx2
+
+namespace avx512 {
+const Kernels& Table();
+void FillMatmul(Kernels& table);
+void FillElementwise(Kernels& table);
+void FillAttention(Kernels& table);
+}  // namespace avx512
+
+namespace neon {
+const Kernels& Table();
+void FillMatmul(Kernels& table);
+void FillElementwise(Kernels& table);
+void FillAttention(Kernels& table);
+}  // namespace neon
+
+}  // namespace mference::cpu
