@@ -1,0 +1,251 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/float16.h"
+
+namespace mference::cpu {
+namespace {
+
+// Below this many elements, waking a second thread (about a microsecond) costs more than it saves.
+constexpr int64_t kParallelElements = 16384;
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Kernels& kernels, int threads) : kernels_(kernels), pool_(threads) {}
+CpuBackend::~CpuBackend() = default;
+
+// ---- Step
+
+void CpuBackend::BeginStep(const StepParams& params, std::span<const int32_t> tokens,
+                           SequenceState& state) {
+  Check(params.rows >= 1 && params.rows <= max_rows_, "a step has 1 to max_rows rows");
+  Check(tokens.size() == static_cast<size_t>(params.rows), "one token per row");
+  state.BeginStep(params.rows);
+  params_ = params;
+  tokens_ = tokens;
+  state_ = &state;
+  failed_ = false;
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    const std::vector<double>& frequencies = ropes_[i].frequencies;
+    const size_t pairs = frequencies.size();
+    auto* const angles = reinterpret_cast<float*>(scratch_.data() + plan_.rope[i]);
+    ForRows(params.rows, [&](int32_t row) {
+      float* const cosines = angles + static_cast<size_t>(row) * 2 * pairs;
+      const auto position = static_cast<double>(params_.first_position + row);
+      for (size_t pair = 0; pair < pairs; ++pair) {
+        const double angle = position * frequencies[pair];
+        cosines[pair] = static_cast<float>(std::cos(angle));
+        cosines[pairs + pair] = static_cast<float>(std::sin(angle));
+      }
+    });
+  }
+}
+
+void CpuBackend::EndStep() {
+  stream_.reset();
+  if (failed_) store_->ThrowLastError();
+  state_->CompleteStep(params_.rows);
+}
+
+// ---- Threads
+
+void CpuBackend::ForRows(int32_t rows, FunctionRef<void(int32_t row)> body) {
+  if (rows == 1) return body(0);
+  pool_.ParallelFor(rows, 1, [&](int begin, int end) {
+    for (int row = begin; row < end; ++row) body(row);
+  });
+}
+
+void CpuBackend::ForTasks(int32_t tasks, FunctionRef<void(int32_t task, int32_t lane)> body) {
+  std::atomic<int32_t> next{0};
+  pool_.Run(std::min(tasks, pool_.threads()), [&](int lane) {
+    for (int32_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      body(task, lane);
+    }
+  });
+}
+
+// ---- Vectors and rows
+
+void CpuBackend::Embed(const Matrix& table, float factor, Tensor out) {
+  const WeightMatrix& w = matrices_[static_cast<size_t>(table.id)];
+  float* const y = Floats(out);
+  ForRows(params_.rows, [&](int32_t row) {
+    kernels_.dequantize_row(w, tokens_[static_cast<size_t>(row)], factor,
+                            y + static_cast<size_t>(row) * static_cast<size_t>(out.cols));
+  });
+}
+
+void CpuBackend::RmsNorm(Tensor x, Vector weight, float eps, Tensor out) {
+  const float* const in = Floats(x);
+  float* const y = Floats(out);
+  const float* const w = WeightsOf(weight);
+  ForRows(params_.rows, [&](int32_t row) {
+    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(x.cols);
+    kernels_.rms_norm(in + at, w, eps, x.cols, y + at);
+  });
+}
+
+void CpuBackend::HeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float eps, Tensor out) {
+  const float* const in = Floats(x);
+  const float* const w = WeightsOf(weight);
+  ForRows(params_.rows, [&](int32_t row) {
+    std::array<float, kMaxHeadDim> head;
+    for (int32_t col = 0; col < x.cols; col += head_dim) {
+      kernels_.rms_norm(in + static_cast<size_t>(row) * static_cast<size_t>(x.cols) + col, w, eps,
+                        head_dim, head.data());
+      StoreHead(out, row, col, head.data(), head_dim);
+    }
+  });
+}
+
+void CpuBackend::Rope(Tensor x, int32_t head_dim, RopeTable table, Tensor out) {
+  const auto pairs = static_cast<int32_t>(ropes_[static_cast<size_t>(table.id)].frequencies.size());
+  const auto* const angles =
+      reinterpret_cast<const float*>(scratch_.data() + plan_.rope[static_cast<size_t>(table.id)]);
+  const float* const in = Floats(x);
+  ForRows(params_.rows, [&](int32_t row) {
+    const float* const cosines = angles + static_cast<size_t>(row) * 2 * static_cast<size_t>(pairs);
+    std::array<float, kMaxHeadDim> head;
+    for (int32_t col = 0; col < x.cols; col += head_dim) {
+      std::memcpy(head.data(), in + static_cast<size_t>(row) * static_cast<size_t>(x.cols) + col,
+                  static_cast<size_t>(head_dim) * sizeof(float));
+      kernels_.rope(head.data(), head_dim / 2, pairs, cosines, cosines + pairs);
+      StoreHead(out, row, col, head.data(), head_dim);
+    }
+  });
+}
+
+void CpuBackend::StoreHead(Tensor out, int32_t row, int32_t col, const float* values, int32_t n) {
+  const size_t at = static_cast<size_t>(row) * static_cast<size_t>(out.cols) + col;
+  if (out.type == ElementType::kF16) {
+    kernels_.f16_from_f32(values, n, Halves(out) + at);
+  } else {
+    std::memcpy(Floats(out) + at, values, static_cast<size_t>(n) * sizeof(float));
+  }
+}
+
+void CpuBackend::AddRmsNorm(Tensor residual, Tensor x, Vector weight, float eps, float scale) {
+  float* const y = Floats(residual);
+  const float* const in = Floats(x);
+  const float* const w = WeightsOf(weight);
+  ForRows(params_.rows, [&](int32_t row) {
+    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(x.cols);
+    kernels_.add_rms_norm(in + at, w, eps, scale, x.cols, y + at);
+  });
+}
+
+void CpuBackend::Add(Tensor a, Tensor b, Tensor out) {
+  const float* const left = Floats(a);
+  const float* const right = Floats(b);
+  float* const y = Floats(out);
+  ForRows(params_.rows, [&](int32_t row) {
+    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(a.cols);
+    kernels_.add_scaled(left + at, right + at, 1.0f, a.cols, y + at);
+  });
+}
+
+// ---- Matrices
+
+void CpuBackend::Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t stride, int32_t n) {
+  if (int64_t{n} * shape.cols < kParallelElements) {
+    kernels_.matmul_prepare(shape, x, stride, n, 0, n, Prepared());
+    return;
+  }
+  pool_.ParallelFor(n, 1, [&](int begin, int end) {
+    kernels_.matmul_prepare(shape, x, stride, n, begin, end, Prepared());
+  });
+}
+
+void CpuBackend::MatMulPrepared(const WeightMatrix& w, int32_t n, float* y, ptrdiff_t stride) {
+  pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
+    kernels_.matmul(w, Prepared(), n, y, stride, begin, end);
+  });
+}
+
+void CpuBackend::GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up,
+                               Activation activation, int32_t n, float* y, float* up_out,
+                               ptrdiff_t stride) {
+  pool_.ParallelFor(gate.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
+    kernels_.matmul(gate, Prepared(), n, y, stride, begin, end);
+    kernels_.matmul(up, Prepared(), n, up_out, stride, begin, end);
+    for (int32_t row = 0; row < n; ++row) {
+      float* const gate_row = y + row * stride + begin;
+      const float* const up_row = up_out + row * stride + begin;
+      if (activation == Activation::kGeluTanh) {
+        kernels_.gelu_product(gate_row, up_row, end - begin, gate_row);
+      } else {
+        kernels_.silu_product(gate_row, up_row, INFINITY, end - begin, gate_row);
+      }
+    }
+  });
+}
+
+void CpuBackend::MatMul(Tensor x, const Matrix& weights, Tensor out) {
+  const WeightMatrix& w = matrices_[static_cast<size_t>(weights.id)];
+  Prepare(w, Floats(x), x.cols, params_.rows);
+  MatMulPrepared(w, params_.rows, Floats(out), out.cols);
+}
+
+void CpuBackend::GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
+                             Tensor out) {
+  const WeightMatrix& gate_weights = matrices_[static_cast<size_t>(gate.id)];
+  auto* const up_out = reinterpret_cast<float*>(scratch_.data() + plan_.gated);
+  Prepare(gate_weights, Floats(x), x.cols, params_.rows);
+  GatedPrepared(gate_weights, matrices_[static_cast<size_t>(up.id)], activation, params_.rows,
+                Floats(out), up_out, out.cols);
+}
+
+std::span<const float> CpuBackend::Head(Tensor x, int32_t first_row, int32_t rows,
+                                        const Matrix& weights, float soft_cap) {
+  Check(rows >= 1 && rows <= kMaxLogitsRows && first_row >= 0 && first_row + rows <= params_.rows,
+        "logits of rows that the last step had");
+  const WeightMatrix& w = matrices_[static_cast<size_t>(weights.id)];
+  auto* const logits = reinterpret_cast<float*>(scratch_.data() + plan_.logits);
+  Prepare(w, Floats(x) + static_cast<size_t>(first_row) * static_cast<size_t>(x.cols), x.cols,
+          rows);
+  pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
+    kernels_.matmul(w, Prepared(), rows, logits, w.rows, begin, end);
+    if (soft_cap <= 0) return;
+    for (int32_t row = 0; row < rows; ++row) {
+      float* const values = logits + static_cast<ptrdiff_t>(row) * w.rows + begin;
+      kernels_.soft_cap(values, soft_cap, end - begin, values);
+    }
+  });
+  return {logits, static_cast<size_t>(rows) * static_cast<size_t>(w.rows)};
+}
+
+// ---- State and probes
+
+void CpuBackend::Commit(StateBlock block, Tensor rows) {
+  const StateBlockSpec& spec = state_->spec(block);
+  const int64_t capacity = state_->rows(block);
+  const size_t row_bytes = static_cast<size_t>(spec.row_bytes);
+  const auto* const in = rows.type == ElementType::kF16
+                             ? reinterpret_cast<const std::byte*>(Halves(rows))
+                             : reinterpret_cast<const std::byte*>(Floats(rows));
+  // A chunk wider than the ring leaves only its newest rows there.
+  const int64_t first =
+      spec.kind == StateKind::kRing ? std::max<int64_t>(0, params_.rows - capacity) : 0;
+  for (int64_t row = first; row < params_.rows; ++row) {
+    const int64_t position = params_.first_position + row;
+    const int64_t slot = spec.kind == StateKind::kRing ? position % capacity : position;
+    std::memcpy(state_->data(block) + static_cast<size_t>(slot) * row_bytes,
+                in + static_cast<size_t>(row) * row_bytes, row_bytes);
+  }
+}
+
+void CpuBackend::Observe(const char* name, int32_t layer, Tensor x) {
+  if (probe_ == nullptr) return;
+  probe_->OnTensor(name, layer,
+                   {Floats(x), static_cast<size_t>(params_.rows) * static_cast<size_t>(x.cols)},
+                   x.cols);
+}
+
+}  // namespace mference::cpu

@@ -1,0 +1,168 @@
+// The CPU backend: executes each operation at once, on its thread pool, with the kernels of the
+// best instruction set at hand.
+//
+// Work is split over threads by ranges of outputs, and every output is computed by one thread in a
+// fixed order, so results do not depend on the number of threads. After `ReserveScratch` no
+// operation allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/kernels.h"
+#include "backend/cpu/thread_pool.h"
+#include "base/slab.h"
+#include "experts/expert_store.h"
+
+namespace mference::cpu {
+
+class CpuBackend final : public Backend {
+ public:
+  // `kernels` is static. `threads` >= 1 counts the driving thread.
+  CpuBackend(const Kernels& kernels, int threads);
+  ~CpuBackend() override;
+
+  // Steps of at most this many rows compute experts in the order their reads land.
+  static constexpr int32_t kMaxRowsInAnyOrder = 4;
+  static constexpr int32_t kMaxTopK = 16;
+  // Query heads per KV head of a single row, in the widest family (DeepSeek: one KV head for 64).
+  static constexpr int32_t kMaxSingleRowHeads = 64;
+
+  const Kernels& kernels() const { return kernels_; }
+  int threads() const { return pool_.threads(); }
+
+  // Where routed experts come from; must be set before the first step that routes, and outlive it.
+  void SetExpertStore(ExpertStore* store) { store_ = store; }
+
+  Matrix LoadMatrix(const MatrixWeights& weights) override;
+  Vector LoadVector(const VectorWeights& weights, float factor) override;
+  RopeTable LoadRope(std::span<const double> frequencies, int32_t head_dim) override;
+  ExpertLayer LoadExpertLayer(const ExpertLayerWeights& weights) override;
+  Tensor NewTensor(int32_t cols, ElementType type) override;
+  uint64_t ScratchBytes(int32_t max_rows) const override;
+  void ReserveScratch(int32_t max_rows, MemoryLedger& ledger) override;
+
+  void BeginStep(const StepParams& params, std::span<const int32_t> tokens,
+                 SequenceState& state) override;
+  void EndStep() override;
+
+  void Embed(const Matrix& table, float factor, Tensor out) override;
+  void RmsNorm(Tensor x, Vector weight, float eps, Tensor out) override;
+  void HeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float eps, Tensor out) override;
+  void Rope(Tensor x, int32_t head_dim, RopeTable table, Tensor out) override;
+  void AddRmsNorm(Tensor residual, Tensor x, Vector weight, float eps, float scale) override;
+  void Add(Tensor a, Tensor b, Tensor out) override;
+  void MatMul(Tensor x, const Matrix& weights, Tensor out) override;
+  void GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
+                   Tensor out) override;
+  void Attention(const AttentionSpec& spec, Tensor q, Tensor k, Tensor v, Tensor out) override;
+  void Commit(StateBlock block, Tensor rows) override;
+  Routing Route(Tensor x, const RouterSpec& spec) override;
+  void RoutedExperts(Tensor x, Routing routing, Tensor out) override;
+  void Observe(const char* name, int32_t layer, Tensor x) override;
+  std::span<const float> Head(Tensor x, int32_t first_row, int32_t rows, const Matrix& weights,
+                              float soft_cap) override;
+  void SetProbe(BackendProbe* probe) override { probe_ = probe; }
+
+ private:
+  struct TensorInfo {
+    int32_t cols = 0;
+    ElementType type = ElementType::kF32;
+  };
+  struct RopeInfo {
+    std::vector<double> frequencies;
+    int32_t head_dim = 0;
+  };
+  struct ExpertLayerInfo {
+    ExpertLayerWeights weights;
+    WeightMatrix gate, up, down;  // shapes; pointers are filled in per blob
+  };
+  // Places of everything in the scratch slab, in bytes, for some number of rows.
+  struct ScratchPlan {
+    std::vector<size_t> tensors;
+    std::vector<size_t> rope;  // [rows, 2 * pairs]: cosines, then sines, per table
+    size_t prepared = 0;       // activations in kernel order
+    size_t gated = 0;          // the `up` half of a gated product
+    size_t attention = 0;      // kernel states, one per lane or split
+    size_t attention_bytes = 0;
+    size_t logits = 0;          // [kMaxLogitsRows, vocab]
+    size_t router_logits = 0;   // [rows, experts]
+    size_t routing = 0;         // int32 tables of a routing, see routed_experts.cc
+    size_t expert_inputs = 0;   // [rows, hidden]: gathered rows of one expert
+    size_t expert_inner = 0;    // [rows, 2, intermediate]
+    size_t expert_outputs = 0;  // [rows, hidden], or [pairs, hidden] for few rows
+    size_t total = 0;
+  };
+  // The routing of the current layer, grouped by expert.
+  struct RoutingTables {
+    int32_t layer_id = -1;
+    int32_t top_k = 0;
+    int32_t* ids = nullptr;       // [rows, top_k], ascending in a row
+    float* weights = nullptr;     // [rows, top_k]
+    int32_t* distinct = nullptr;  // [experts]: those that some row chose, ascending
+    int32_t distinct_count = 0;
+    int32_t* pair_begin = nullptr;  // [experts + 1]: where an expert's pairs begin
+    int32_t* pairs = nullptr;       // [rows * top_k]: row * top_k + rank, by expert, then row
+  };
+
+  static WeightMatrix ViewOf(const MatrixWeights& weights);
+  ScratchPlan PlanScratch(int32_t max_rows) const;
+  size_t PreparedFloats(const WeightMatrix& shape, int32_t max_rows) const;
+  size_t AttentionStateFloats() const;
+
+  float* Floats(Tensor tensor) const;
+  uint16_t* Halves(Tensor tensor) const;
+  const float* WeightsOf(Vector vector) const;
+  float* Prepared() const { return reinterpret_cast<float*>(scratch_.data() + plan_.prepared); }
+
+  // Rows are split over threads where there is enough to do.
+  void ForRows(int32_t rows, FunctionRef<void(int32_t row)> body);
+  // Calls body(task, lane) for each task; a lane is a thread's own scratch.
+  void ForTasks(int32_t tasks, FunctionRef<void(int32_t task, int32_t lane)> body);
+  void Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t stride, int32_t n);
+  void MatMulPrepared(const WeightMatrix& w, int32_t n, float* y, ptrdiff_t stride);
+  // y = activation(gate x) * (up x) from prepared activations; `up_out` is scratch shaped as y.
+  void GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up, Activation activation,
+                     int32_t n, float* y, float* up_out, ptrdiff_t stride);
+  // Writes `n` floats of a head, in the tensor's element type.
+  void StoreHead(Tensor out, int32_t row, int32_t col, const float* values, int32_t n);
+
+  void GroupPairs(RoutingTables& tables) const;
+  void ComputeExpert(const ExpertLayerInfo& layer, const std::byte* blob, const float* x, int32_t n,
+                     float* y);
+  void RunFewRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x, Tensor out);
+  void RunManyRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x, Tensor out);
+  // The next expert of the stream; false at its end or after a failure, which it records.
+  bool NextExpert(ExpertStream& stream, ExpertLease& lease);
+
+  const Kernels& kernels_;
+  ThreadPool pool_;
+  ExpertStore* store_ = nullptr;
+  BackendProbe* probe_ = nullptr;
+
+  std::vector<TensorInfo> tensors_;
+  std::vector<WeightMatrix> matrices_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<RopeInfo> ropes_;
+  std::vector<ExpertLayerInfo> expert_layers_;
+
+  int32_t max_rows_ = 0;
+  ScratchPlan plan_;
+  Slab scratch_;
+
+  // The current step.
+  StepParams params_;
+  std::span<const int32_t> tokens_;
+  SequenceState* state_ = nullptr;
+  RoutingTables routing_;
+  std::optional<ExpertStream> stream_;
+  bool failed_ = false;
+};
+
+}  // namespace mference::cpu

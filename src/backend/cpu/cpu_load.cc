@@ -1,0 +1,201 @@
+// The load-time half of the CPU backend: views of weights, and where everything lies in scratch.
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <utility>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
+#include "base/float16.h"
+#include "base/units.h"
+
+namespace mference::cpu {
+namespace {
+
+constexpr uint64_t kCacheLine = 64;
+
+// A step of few rows keeps each pair's expert output apart, so that experts may be computed in the
+// order in which their reads land; see routed_experts.cc.
+constexpr int32_t kFewRows = CpuBackend::kMaxRowsInAnyOrder;
+
+WeightFormat FormatOf(WeightEncoding encoding, int32_t bits, const std::string& name) {
+  if (encoding == WeightEncoding::kBf16) return WeightFormat::kBf16;
+  if (encoding == WeightEncoding::kF32) return WeightFormat::kF32;
+  if (bits == 2) return WeightFormat::kAffine2;
+  if (bits == 4) return WeightFormat::kAffine4;
+  if (bits == 8) return WeightFormat::kAffine8;
+  Fail(ErrorCode::kQuantUnsupported, "{}: {}-bit weights are not supported", name, bits);
+}
+
+void RequireGroup(const WeightMatrix& w, const std::string& name) {
+  if (!IsAffine(w.format)) return;
+  if ((w.group == 32 || w.group == 64 || w.group == 128) && w.cols % w.group == 0) return;
+  Fail(
+      ErrorCode::kQuantUnsupported,
+      "{}: groups of {} columns over {} columns are not supported (32, 64 or 128 that divide them)",
+      name, w.group, w.cols);
+}
+
+WeightMatrix ShapeOf(const ExpertMatrix& matrix, const std::string& name) {
+  WeightMatrix w{.format = FormatOf(WeightEncoding::kAffine, matrix.bits, name),
+                 .rows = static_cast<int>(matrix.rows),
+                 .cols = static_cast<int>(matrix.columns),
+                 .group = static_cast<int>(matrix.group_size)};
+  RequireGroup(w, name);
+  return w;
+}
+
+size_t ElementBytes(ElementType type) { return type == ElementType::kF16 ? 2 : 4; }
+
+}  // namespace
+
+WeightMatrix CpuBackend::ViewOf(const MatrixWeights& weights) {
+  WeightMatrix w{.format = FormatOf(weights.encoding, weights.bits, weights.name),
+                 .rows = weights.rows,
+                 .cols = weights.cols,
+                 .group = weights.group,
+                 .data = weights.data,
+                 .scales = reinterpret_cast<const uint16_t*>(weights.scales),
+                 .biases = reinterpret_cast<const uint16_t*>(weights.biases)};
+  RequireGroup(w, weights.name);
+  return w;
+}
+
+Matrix CpuBackend::LoadMatrix(const MatrixWeights& weights) {
+  matrices_.push_back(ViewOf(weights));
+  return {
+      .id = static_cast<int32_t>(matrices_.size()) - 1, .rows = weights.rows, .cols = weights.cols};
+}
+
+Vector CpuBackend::LoadVector(const VectorWeights& weights, float factor) {
+  std::vector<float> values(static_cast<size_t>(weights.size));
+  for (size_t i = 0; weights.data != nullptr && i < values.size(); ++i) {
+    if (weights.encoding == WeightEncoding::kF32) {
+      std::memcpy(&values[i], weights.data + 4 * i, 4);
+    } else {
+      uint16_t bits = 0;
+      std::memcpy(&bits, weights.data + 2 * i, 2);
+      values[i] = FloatFromBf16(bits);
+    }
+    values[i] *= factor;
+  }
+  vectors_.push_back(std::move(values));
+  return {.id = static_cast<int32_t>(vectors_.size()) - 1, .size = weights.size};
+}
+
+RopeTable CpuBackend::LoadRope(std::span<const double> frequencies, int32_t head_dim) {
+  Check(head_dim <= kMaxHeadDim, "head_dim exceeds what the kernels hold");
+  ropes_.push_back({{frequencies.begin(), frequencies.end()}, head_dim});
+  return {static_cast<int32_t>(ropes_.size()) - 1};
+}
+
+ExpertLayer CpuBackend::LoadExpertLayer(const ExpertLayerWeights& weights) {
+  const std::string name = fmt::format("experts of layer {}", weights.store_layer);
+  expert_layers_.push_back({.weights = weights,
+                            .gate = ShapeOf(weights.blob.gate, name),
+                            .up = ShapeOf(weights.blob.up, name),
+                            .down = ShapeOf(weights.blob.down, name)});
+  const ExpertLayerInfo& layer = expert_layers_.back();
+  // Gate and up read the same prepared activations.
+  if (layer.gate.format != layer.up.format || layer.gate.group != layer.up.group) {
+    Fail(ErrorCode::kQuantUnsupported, "{}: gate and up projections are quantised differently",
+         name);
+  }
+  return {static_cast<int32_t>(expert_layers_.size()) - 1};
+}
+
+Tensor CpuBackend::NewTensor(int32_t cols, ElementType type) {
+  tensors_.push_back({cols, type});
+  return {.id = static_cast<int32_t>(tensors_.size()) - 1, .cols = cols, .type = type};
+}
+
+// Which layout activations take depends on the number of rows, so the largest need may be that of a
+// narrow step.
+size_t CpuBackend::PreparedFloats(const WeightMatrix& shape, int32_t max_rows) const {
+  size_t floats = kernels_.matmul_prepared_floats(shape, max_rows);
+  for (int32_t n = 1; n < std::min(max_rows, 2 * kFewRows); ++n) {
+    floats = std::max(floats, kernels_.matmul_prepared_floats(shape, n));
+  }
+  return floats;
+}
+
+CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
+  ScratchPlan plan;
+  const auto rows = static_cast<size_t>(max_rows);
+  const auto place = [&plan](size_t bytes) {
+    const size_t at = plan.total;
+    plan.total = RoundUp(at + bytes, kCacheLine);
+    return at;
+  };
+  for (const TensorInfo& tensor : tensors_) {
+    plan.tensors.push_back(
+        place(rows * static_cast<size_t>(tensor.cols) * ElementBytes(tensor.type)));
+  }
+  for (const RopeInfo& rope : ropes_) {
+    plan.rope.push_back(place(rows * 2 * rope.frequencies.size() * sizeof(float)));
+  }
+  size_t prepared = 0;
+  size_t widest = 0;
+  for (const WeightMatrix& w : matrices_) {
+    prepared = std::max(prepared, PreparedFloats(w, max_rows));
+    // The head is the one matrix whose outputs do not lie in a tensor of all rows.
+    widest = std::max(widest, static_cast<size_t>(w.rows));
+  }
+  size_t gated = 0;
+  for (const TensorInfo& tensor : tensors_)
+    gated = std::max(gated, static_cast<size_t>(tensor.cols));
+  size_t experts = 0, hidden = 0, intermediate = 0;
+  for (const ExpertLayerInfo& layer : expert_layers_) {
+    prepared = std::max({prepared, PreparedFloats(layer.gate, max_rows),
+                         PreparedFloats(layer.up, max_rows), PreparedFloats(layer.down, max_rows)});
+    experts = std::max(experts, static_cast<size_t>(layer.weights.experts));
+    hidden = std::max(hidden, static_cast<size_t>(layer.gate.cols));
+    intermediate = std::max(intermediate, static_cast<size_t>(layer.gate.rows));
+  }
+  plan.prepared = place(prepared * sizeof(float));
+  plan.router_logits = place(rows * experts * sizeof(float));
+  plan.routing = place((rows * kMaxTopK * 3 + experts * 2 + 1) * sizeof(int32_t));
+
+  // What lives only inside one operation shares one region; logits, which outlive theirs, are gone
+  // with the next step anyway.
+  const size_t shared = plan.total;
+  size_t end = shared;
+  const auto overlay = [&](std::initializer_list<std::pair<size_t*, size_t>> parts) {
+    plan.total = shared;
+    for (const auto& [at, bytes] : parts) *at = place(bytes);
+    end = std::max(end, plan.total);
+  };
+  const size_t few_pairs = static_cast<size_t>(std::min(max_rows, kFewRows)) * kMaxTopK;
+  overlay({{&plan.gated, rows * gated * sizeof(float)}});
+  overlay({{&plan.attention, AttentionStateFloats() * sizeof(float)}});
+  overlay({{&plan.logits,
+            static_cast<size_t>(std::min(max_rows, kMaxLogitsRows)) * widest * sizeof(float)}});
+  overlay({{&plan.expert_inputs, rows * hidden * sizeof(float)},
+           {&plan.expert_inner, rows * 2 * intermediate * sizeof(float)},
+           {&plan.expert_outputs, std::max(rows, few_pairs) * hidden * sizeof(float)}});
+  plan.total = end;
+  return plan;
+}
+
+uint64_t CpuBackend::ScratchBytes(int32_t max_rows) const { return PlanScratch(max_rows).total; }
+
+void CpuBackend::ReserveScratch(int32_t max_rows, MemoryLedger& ledger) {
+  plan_ = PlanScratch(max_rows);
+  scratch_ = Slab(ledger, "scratch", plan_.total, /*prefault=*/true);
+  max_rows_ = max_rows;
+}
+
+float* CpuBackend::Floats(Tensor tensor) const {
+  return reinterpret_cast<float*>(scratch_.data() + plan_.tensors[static_cast<size_t>(tensor.id)]);
+}
+
+uint16_t* CpuBackend::Halves(Tensor tensor) const {
+  return reinterpret_cast<uint16_t*>(scratch_.data() +
+                                     plan_.tensors[static_cast<size_t>(tensor.id)]);
+}
+
+const float* CpuBackend::WeightsOf(Vector vector) const {
+  return vector.id < 0 ? nullptr : vectors_[static_cast<size_t>(vector.id)].data();
+}
+
+}  // namespace mference::cpu

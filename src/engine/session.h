@@ -1,0 +1,72 @@
+// A conversation's live state: which tokens the model has seen, and how to show it more.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "backend/sequence_state.h"
+#include "model/model.h"
+
+namespace mference {
+
+// Why a generation ended. Names for the footer: StopReasonName.
+enum class StopReason {
+  kEos,        // an end-of-sequence token
+  kEndOfTurn,  // the family's end-of-turn token
+  kToolCalls,  // the model handed over to its tools
+  kStopString,
+  kMaxTokens,
+  kContextFull,
+  kCancelled,
+};
+const char* StopReasonName(StopReason reason);
+
+// Set from a signal handler or another thread; read between steps.
+using CancelFlag = std::atomic<bool>;
+
+struct PrefillResult {
+  int64_t reused_tokens = 0;  // held already, not computed again
+  int64_t computed_tokens = 0;
+  bool cancelled = false;         // the state then holds what had been computed
+  std::span<const float> logits;  // [vocab] after the last prompt token
+};
+
+// Not thread-safe. The model must outlive the session; one session's steps must not interleave with
+// another's between `Prefill` and the use of its logits.
+class Session {
+ public:
+  // `chunk_rows`: most rows per step, at most what the backend has scratch for.
+  Session(Model& model, SequenceState state, int32_t chunk_rows);
+
+  // The tokens whose state is held.
+  std::span<const int32_t> tokens() const { return tokens_; }
+  int64_t context() const { return state_.context(); }
+
+  // Makes the state hold exactly `prompt`: keeps the longest common prefix that the state can go
+  // back to, computes the rest in chunks. At least the last token is computed, for its logits.
+  // `progress(done, total)` is called after every chunk. Throws kContextFull when the prompt leaves
+  // no room for a single new token, kInvalidArgument when it is empty or has ids out of range.
+  PrefillResult Prefill(std::span<const int32_t> prompt, const CancelFlag* cancel = nullptr,
+                        const std::function<void(int64_t, int64_t)>& progress = {});
+
+  // Adds one token and returns the logits after it, [vocab]. Throws kContextFull without room.
+  std::span<const float> Append(int32_t token);
+
+  void Reset();
+
+  SequenceState& state() { return state_; }
+
+ private:
+  int64_t KeepCommonPrefix(std::span<const int32_t> prompt);
+  void Step(std::span<const int32_t> tokens);
+
+  Model& model_;
+  SequenceState state_;
+  const int32_t chunk_rows_;
+  std::vector<int32_t> tokens_;
+};
+
+}  // namespace mference
