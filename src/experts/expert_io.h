@@ -39,10 +39,12 @@ struct ReaderOptions {
 };
 
 // Direct choice: io_uring where the kernel allows it, else the pread pool; buffered: the pread
-// pool. `region` is the memory that reads land in (SlotMemory::ReadRegion), registered with the
-// kernel where the memlock limit allows.
+// pool. When io_uring was wanted and could not be had, `refusal` says why. `region` is the memory
+// that reads land in (SlotMemory::ReadRegion), registered with the kernel where the memlock limit
+// allows.
 std::unique_ptr<BlobReader> MakeBlobReader(const IoChoice& choice, const ReaderOptions& options,
-                                           std::span<std::byte> region, uint64_t slot_bytes);
+                                           std::span<std::byte> region, uint64_t slot_bytes,
+                                           std::string* refusal = nullptr);
 
 // Sets O_DIRECT on an open file. Returns why not, if the file system refuses it or needs an
 // alignment that `alignment` (of every offset, length and address) does not meet.

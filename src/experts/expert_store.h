@@ -117,8 +117,10 @@ class ExpertStream {
  private:
   friend class ExpertStore;
   explicit ExpertStream(ExpertStore* store) : store_(store) {}
+  void Close();
 
-  ExpertStore* store_ = nullptr;
+  ExpertStore* store_ = nullptr;  // null once the stream has ended
+  StreamNext ended_with_ = StreamNext::kEnd;
 };
 
 class ExpertStore {
@@ -157,7 +159,7 @@ class ExpertStore {
   // How blobs are read, for people; after a refusal of O_DIRECT it says why reads are buffered.
   std::string DescribeIo() const;
 
-  const ExpertCounters& counters() const { return counters_; }
+  ExpertCounters counters() const;
   std::span<const LayerCounters> layer_counters() const { return layer_counters_; }
   void ResetCounters();
 
@@ -167,11 +169,12 @@ class ExpertStore {
   enum class SlotState : uint8_t { kEmpty, kReading, kReady };
   struct Slot {
     int32_t key = -1;       // layer * experts_per_layer + expert
-    int32_t position = -1;  // in the open stream, when that wants it
+    int32_t position = -1;  // in the open stream, while that wants it and has not got it
     int32_t pins = 0;
     SlotState state = SlotState::kEmpty;
-    uint8_t attempts = 0;    // of the read in flight
-    bool predicted = false;  // read on a hint, and its layer has not been opened since
+    uint8_t attempts = 0;     // of the read in flight
+    bool predicted = false;   // hinted, and its layer has not been opened since
+    bool prefetched = false;  // predicted, and read because of that
     const std::byte* blob = nullptr;
   };
   enum class EntryState : uint8_t { kMissing, kReading, kReady, kDelivered };
@@ -179,14 +182,86 @@ class ExpertStore {
     int32_t expert = -1;
     int32_t slot = -1;
     EntryState state = EntryState::kMissing;
-    bool was_read = false;  // counts against the read-ahead window until delivered
+    bool read_ahead = false;  // counts against the window until delivered
   };
+  struct Stream {
+    bool open = false;
+    bool failed = false;
+    StreamOrder order = StreamOrder::kHitsFirst;
+    int layer = 0;
+    int count = 0;
+    int delivered = 0;
+    int head = 0;                        // kAscending: the position to deliver next
+    int cursor = 0;                      // no entry before it is missing
+    int ahead = 0;                       // entries with read_ahead set
+    int ready_begin = 0, ready_end = 0;  // kHitsFirst: the part of ready_ still to deliver
+  };
+  using Clock = std::chrono::steady_clock;
 
-  std::unique_ptr<SlotMemory> memory_;
-  std::vector<Slot> slots_;
+  int32_t Key(int layer, int expert) const { return layer * files_.experts_per_layer + expert; }
+  StreamNext NextExpert(ExpertLease& lease);
+  void CloseStream();
+
+  bool EnsureLayerOpen(int layer);
+  void Classify(int position, int layer, int expert);
+  void FillWindow();
+  int ChooseVictim();
+  int StealWanted();
+  void Deliver(int position, ExpertLease& lease);
+
+  void StartRead(int slot, int32_t key, int position);
+  void QueueRead(int slot);
+  void SubmitQueued();
+  void Reap(bool wait);
+  void OnCompletion(const ReadCompletion& completion);
+  void OnReadFailed(int slot, const ReadCompletion& completion);
+
+  void IssuePrefetches();
+  void ForgetPredictions(int layer_to_keep);
+  void Unpredict(int slot);
+
+  void BeginDemand();
+  void EndDemand(int reads);
+  void RefreshGuard(int slot);
+  void Empty(int slot);
+
   ExpertFiles files_;
+  ExpertStoreOptions options_;
+  std::unique_ptr<SlotMemory> memory_;
+  std::unique_ptr<CachePolicy> policy_;
+  std::unique_ptr<BlobReader>
+      reader_;  // after memory_: destroyed first, when its reads have landed
+
+  std::vector<std::optional<LayerFile>> layer_files_;  // [layers]
+  // After the memory and the files: destroyed before them, when its last read has landed.
+  std::unique_ptr<BlobReader> reader_;
+
+  std::vector<Slot> slots_;
+  std::vector<SlotGuard> guards_;  // [slots]
+  std::vector<int32_t> slot_of_;   // [layers * experts_per_layer], -1 absent
+
+  Stream stream_;
+  std::vector<Entry> entries_;      // [experts_per_layer], of the open stream
+  std::vector<int32_t> ready_;      // [experts_per_layer], positions in order of readiness
+  std::vector<uint64_t> asked_at_;  // [experts_per_layer], request number: finds duplicates
+  uint64_t request_number_ = 0;
+
+  std::vector<BlobRead> queued_reads_;       // not yet handed to the reader
+  std::vector<ReadCompletion> completions_;  // [reader capacity], scratch
+  int in_flight_ = 0;                        // reads the reader has or is about to get
+  int demand_in_flight_ = 0;                 // of these, wanted by the open stream
+
+  int hint_layer_ = -1;
+  std::vector<int32_t> hints_;            // experts still to prefetch, most probable first
+  std::vector<int32_t> predicted_slots_;  // slots with `predicted` set
+  int prefetched_ = 0;                    // slots with `prefetched` set
+
+  std::optional<Error> last_error_;
+  std::string buffered_reason_;  // why a layer file is not read directly although asked for
   ExpertCounters counters_;
   std::vector<LayerCounters> layer_counters_;
+  uint64_t demand_ns_ = 0;  // demand reads were in flight
+  Clock::time_point demand_since_;
 };
 
 }  // namespace mference
