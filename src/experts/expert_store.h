@@ -229,8 +229,6 @@ class ExpertStore {
   ExpertStoreOptions options_;
   std::unique_ptr<SlotMemory> memory_;
   std::unique_ptr<CachePolicy> policy_;
-  std::unique_ptr<BlobReader>
-      reader_;  // after memory_: destroyed first, when its reads have landed
 
   std::vector<std::optional<LayerFile>> layer_files_;  // [layers]
   // After the memory and the files: destroyed before them, when its last read has landed.

@@ -24,6 +24,13 @@ ReadCompletion ReadBlob(const BlobRead& read, PreadFunction pread_function) {
   return completion;
 }
 
+ReadCompletion ReadBlob(const BlobRead& read) {
+  const auto system_pread = [](int fd, void* target, size_t bytes, off_t offset) {
+    return pread(fd, target, bytes, offset);
+  };
+  return ReadBlob(read, system_pread);
+}
+
 PreadReader::PreadReader(int threads, int capacity)
     : capacity_(capacity),
       requests_(static_cast<size_t>(capacity)),
@@ -51,7 +58,7 @@ void PreadReader::Work() {
   while (true) {
     const int pushed = requests_pushed_.load();
     if (const std::optional<BlobRead> read = requests_.Pop()) {
-      const ReadCompletion completion = ReadBlob(*read, pread);
+      const ReadCompletion completion = ReadBlob(*read);
       while (!landed_.Push(completion)) {  // full only if the caller exceeded capacity()
         std::this_thread::yield();
       }

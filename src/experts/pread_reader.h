@@ -43,7 +43,9 @@ class PreadReader : public BlobReader {
 };
 
 // One blob, to its last byte, an error or the end of the file. Retries EINTR and short reads.
-// `pread_function` is pread(2), or a test's imitation of it.
+ReadCompletion ReadBlob(const BlobRead& read);
+
+// The same with another pread(2): tests imitate it.
 using PreadFunction = FunctionRef<ssize_t(int fd, void* target, size_t bytes, off_t offset)>;
 ReadCompletion ReadBlob(const BlobRead& read, PreadFunction pread_function);
 
