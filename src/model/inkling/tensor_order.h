@@ -1,0 +1,14 @@
+// Inkling-Small's resident tensors, in the order an install stores them.
+#pragma once
+
+#include <vector>
+
+#include "format/arch_config.h"
+#include "model/checkpoint_schema.h"
+#include "model/inkling/config.h"
+
+namespace mference::inkling {
+
+std::vector<TensorSpec> ResidentTensors(const ArchConfig& arch);
+
+}  // namespace mference::inkling
