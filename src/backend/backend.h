@@ -111,7 +111,7 @@ struct RouterSpec {
   ExpertLayer experts;
   Matrix projection;  // [experts, hidden]
   int32_t top_k = 0;
-  Vector per_expert_scale;  // [experts], or empty for 1
+  Vector per_expert_scale = {};  // [experts], or empty for 1
 };
 
 struct AttentionSpec {
@@ -121,8 +121,8 @@ struct AttentionSpec {
   float scale = 1.0f;
   // Key t is visible to the query at p iff t <= p and (window == 0 or p - t < window).
   int32_t window = 0;
-  StateBlock keys;  // history, rows of kv_heads * head_dim
-  StateBlock values;
+  StateBlock keys = {};  // history, rows of kv_heads * head_dim
+  StateBlock values = {};
 };
 
 // Sees intermediate values: for tests, traces and laboratories, never for results.

@@ -75,6 +75,7 @@ GenerationResult Generate(Session& session, Sampler& sampler, const StopTokens& 
     result.reason = StopReason::kCancelled;
     return result;
   }
+  if (request.before_first_token) request.before_first_token();
   const Clock::time_point decode_start = Clock::now();
   result.reason = DecodeLoop(session, sampler, stops, request, prefill.logits, start, result);
   result.decode_seconds = SecondsSince(decode_start);

@@ -31,6 +31,8 @@ struct GenerationRequest {
   // a stop string has been completed.
   std::function<bool(int32_t id)> on_token;
   std::function<void(int64_t done, int64_t total)> on_prefill_progress;
+  // Called once between prefill and the first sampled token; may throw to prevent it.
+  std::function<void()> before_first_token;
 };
 
 struct GenerationResult {

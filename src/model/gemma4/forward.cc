@@ -108,6 +108,11 @@ void Gemma4Model::FeedForward(const LayerWeights& layer) {
   backend_.AddRmsNorm(hidden_, branch_, layer.post_feedforward_norm, eps, layer.scalar);
 }
 
+std::unique_ptr<Model> MakeGemma4(const ModelSources& sources) {
+  return std::make_unique<Gemma4Model>(ReadConfig(sources.arch, sources.config), sources.resident,
+                                       sources.backend, sources.kv_type);
+}
+
 std::span<const float> Gemma4Model::Logits(int32_t first_row, int32_t rows) {
   return backend_.Head(normed_, first_row, rows, weights_.embedding, config_.soft_cap);
 }

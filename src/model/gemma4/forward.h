@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "model/forward_passes.h"
 #include "model/gemma4/weights.h"
-#include "model/model.h"
 
 namespace mference::gemma4 {
 
@@ -46,5 +46,7 @@ class Gemma4Model final : public Model {
   Tensor key_kv_;    // [rows, kv_heads * head_dim] in the KV type, rotated
   Tensor value_kv_;  // [rows, kv_heads * head_dim] in the KV type, normed
 };
+
+std::unique_ptr<Model> MakeGemma4(const ModelSources& sources);
 
 }  // namespace mference::gemma4

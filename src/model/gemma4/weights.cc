@@ -81,6 +81,33 @@ void LoadFeedForward(const Gemma4Config& config, const ResidentWeights& resident
 
 }  // namespace
 
+Gemma4Config ReadConfig(const ArchConfig& arch, const JsonReader& config) {
+  const auto dimension = [](int64_t value) { return static_cast<int32_t>(value); };
+  const JsonReader text = config.At("text_config");
+  Gemma4Config result{.hidden_size = dimension(arch.hidden_size),
+                      .ffn_size = dimension(arch.ffn_intermediate),
+                      .expert_ffn_size = dimension(arch.moe_intermediate_size),
+                      .vocab_size = dimension(arch.vocab_size),
+                      .heads = dimension(arch.num_heads),
+                      .sliding_kv_heads = dimension(arch.num_kv_heads),
+                      .full_kv_heads = dimension(arch.num_full_kv_heads),
+                      .sliding_head_dim = dimension(arch.head_dim),
+                      .full_head_dim = dimension(arch.full_head_dim),
+                      .experts = dimension(arch.num_experts),
+                      .top_k = dimension(arch.top_k_experts),
+                      .sliding_window = dimension(arch.sliding_window),
+                      .norm_eps = static_cast<float>(text.At("rms_norm_eps").Double()),
+                      .soft_cap = static_cast<float>(arch.final_logit_softcap),
+                      .embedding_scale = std::sqrt(static_cast<float>(arch.hidden_size)),
+                      .sliding_rope_base = arch.rope_theta,
+                      .full_rope_base = arch.full_rope_theta,
+                      .full_rotary_factor = arch.partial_rotary_factor};
+  for (const LayerKind kind : arch.layer_kinds) {
+    result.full_layers.push_back(kind == LayerKind::kFullAttention);
+  }
+  return result;
+}
+
 ModelWeights LoadWeights(const Gemma4Config& config, const ResidentWeights& resident,
                          Backend& backend, ElementType kv_type, StateLayout& state_layout) {
   ModelWeights weights;

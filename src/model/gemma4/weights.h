@@ -6,6 +6,8 @@
 
 #include "backend/backend.h"
 #include "backend/sequence_state.h"
+#include "base/json.h"
+#include "format/arch_config.h"
 #include "model/resident_weights.h"
 
 namespace mference::gemma4 {
@@ -25,15 +27,17 @@ struct Gemma4Config {
   int32_t experts = 0;
   int32_t top_k = 0;
   int32_t sliding_window = 0;
-  int32_t max_context = 0;
   float norm_eps = 0;
   float soft_cap = 0;
   float embedding_scale = 0;  // sqrt(hidden_size), in FP32
   double sliding_rope_base = 0;
   double full_rope_base = 0;
-  double full_rotary_factor = 0;  // share of a full head's pairs that rotate
-  std::vector<bool> full_layers;  // one per layer: full attention, else sliding
+  double full_rotary_factor = 0;       // share of a full head's pairs that rotate
+  std::vector<bool> full_layers = {};  // one per layer: full attention, else sliding
 };
+
+// From the checked architecture and, for what it does not hold, the installed config.json.
+Gemma4Config ReadConfig(const ArchConfig& arch, const JsonReader& config);
 
 // Rings hold the window and this many rows more: a chunk attends to its own rows in scratch, so the
 // rest only serves rewinding a little without a snapshot.

@@ -1,0 +1,99 @@
+// A model that is ready to run: files opened and verified, memory planned and reserved, weights,
+// experts, text and one live session.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "base/ledger.h"
+#include "engine/generator.h"
+#include "engine/memory_plan.h"
+#include "engine/session.h"
+#include "engine/text_layer.h"
+#include "experts/expert_io.h"
+#include "experts/expert_store.h"
+#include "experts/slot_count.h"
+#include "format/model_directory.h"
+#include "model/model.h"
+
+namespace mference {
+
+struct LoadOptions {
+  std::filesystem::path path;                   // a .gturbo directory
+  std::optional<uint64_t> memory_budget_bytes;  // none: AutomaticBudget
+  int64_t context = 4096;                       // clipped to what the model was made for
+  int32_t chunk_rows = 0;                       // 0: by the memory plan
+  SlotRequest slots;
+  ExpertIo expert_io = ExpertIo::kAuto;
+  ElementType kv_type = ElementType::kF16;
+  int threads = 0;  // 0: every processor we may use
+  std::string kernels = "auto";
+  VerifyPolicy verify = VerifyPolicy::kAuto;
+  // Tests and tools may supply their own way to read blobs.
+  std::function<std::unique_ptr<BlobReader>(std::span<std::byte> region, uint64_t slot_bytes)>
+      make_reader;
+  // Records what every layer asked the expert store for.
+  std::function<void(int layer, std::span<const int32_t> ids)> on_open;
+};
+
+// Not thread-safe: one thread at a time loads, generates and reads counters.
+class LoadedModel {
+ public:
+  // Throws what opening, planning and loading throw, before anything large is claimed.
+  static std::unique_ptr<LoadedModel> Load(const LoadOptions& options);
+
+  ~LoadedModel();
+  LoadedModel(const LoadedModel&) = delete;
+  LoadedModel& operator=(const LoadedModel&) = delete;
+
+  const ModelDirectory& directory() const { return directory_; }
+  const TextLayer& text() const { return *text_; }
+  const MemoryPlan& plan() const { return plan_; }
+  MemoryLedger& ledger() { return *ledger_; }
+  Model& model() { return *model_; }
+  Backend& backend() { return *backend_; }
+  const ExpertStore& experts() const { return *store_; }
+  void ResetCounters() { store_->ResetCounters(); }
+  // Whether the model is one of the catalogue's pinned checkpoints.
+  bool pinned() const { return pinned_; }
+
+  // One line each, for people.
+  const std::string& kernel_description() const { return kernel_description_; }
+  std::string io_description() const;
+
+  // The conversation that `Generate` continues.
+  Session& session() { return *session_; }
+
+  // Generates, and makes sure that what was computed from verified files only is shown: hashes that
+  // still run finish before the first token. `request.before_first_token` is called after that.
+  GenerationResult Generate(const GenerationRequest& request);
+
+ private:
+  explicit LoadedModel(ModelDirectory directory);
+
+  ModelDirectory directory_;
+  bool pinned_ = false;
+  std::unique_ptr<MemoryLedger> ledger_;
+  std::vector<Reservation> reservations_;
+  MemoryPlan plan_;
+  std::optional<TextLayer> text_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Sampler> sampler_;
+  std::string kernel_description_;
+  std::string io_reason_;
+};
+
+// The parts of a plan that are known without loading: what a directory's files say. The budget, the
+// context and the requests come from `options`.
+MemoryPlanInput PlanInputFor(const LoadOptions& options, uint64_t weight_bytes,
+                             uint64_t tokenizer_bytes, int32_t vocab_size);
+
+}  // namespace mference

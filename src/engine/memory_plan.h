@@ -1,0 +1,52 @@
+// The memory plan: what each part of a loaded model gets of the budget the user stated.
+//
+// A pure function of sizes, so that `mference plan` can answer before anything is loaded, and the
+// loader, which asks the same question, prints the same answer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/ledger.h"
+#include "base/machine.h"
+#include "experts/slot_count.h"
+
+namespace mference {
+
+struct MemoryPlanInput {
+  uint64_t budget_bytes = 0;
+  std::vector<LedgerPart> fixed;  // weights, tokenizer, program: what cannot shrink
+  uint64_t state_bytes = 0;       // of one sequence of the asked context
+  std::function<uint64_t(int32_t rows)> scratch_bytes;
+  int64_t context = 0;
+  int32_t chunk_rows = 0;  // 0: as large as pays within the budget
+  SlotRequest slots;
+  SlotFacts slot_facts;  // available_bytes is ignored
+};
+
+struct MemoryPlan {
+  uint64_t budget_bytes = 0;
+  std::vector<LedgerPart> parts;  // everything, slots last
+  uint64_t planned_bytes = 0;     // sum of the parts
+  int32_t chunk_rows = 0;
+  int slots = 0;                       // of the one pool
+  int all_experts = 0;                 // slots that would hold every expert
+  uint64_t smallest_budget_bytes = 0;  // below it nothing fits: the narrowest chunk, top_k slots
+};
+
+// Fits chunk width and slots into the budget. A chunk starts at 128 rows (fewer where the budget
+// is tight) and doubles while its scratch takes at most an eighth of what slots and scratch share:
+// every further chunk of a prompt reads the experts again. Throws kOutOfBudget naming the parts and
+// the smallest budget that would do.
+MemoryPlan PlanMemory(const MemoryPlanInput& input);
+
+// The budget behind `--memory auto`: nine tenths of what machine and control group can give now, so
+// that other programs keep working.
+uint64_t AutomaticBudget(const MachineMemory& machine);
+
+// Readable lines: part, size, and for slots their number.
+std::string DescribePlan(const MemoryPlan& plan);
+
+}  // namespace mference
