@@ -1,8 +1,6 @@
 // Token ids to text as they arrive, without ever cutting a character in two.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -27,14 +25,12 @@ class Detokenizer {
   std::string_view Flush();
 
   // True if bytes are held back.
-  bool pending() const { return pending_size_ > 0; }
+  bool pending() const { return !held_.empty(); }
 
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  std::array<char, 4> pending_ = {};  // an incomplete but so far valid UTF-8 sequence
-  size_t pending_size_ = 0;
-  std::string bytes_;
+  std::string held_;  // between calls: an incomplete but so far valid UTF-8 sequence
   std::string piece_;
 };
 

@@ -54,7 +54,7 @@ class Tokenizer {
   static constexpr size_t kMaxMerges = (size_t{1} << 21) - 2;
   static constexpr size_t kMaxTokenBytes = 4096;
   // Limit on one call of Encode.
-  static constexpr size_t kMaxTextBytes = size_t{1} << 30;
+  static constexpr size_t kMaxTextBytes = size_t{256} << 20;
 
   // Reads a `tokenizer.json`. Throws kNotFound or kIo for the file, kMetadataTooLarge above
   // kMaxFileBytes, kTokenizerInvalid (path, byte offset or member, what was expected and found) for
