@@ -71,23 +71,18 @@ std::unique_ptr<BlobReader> MakeBlobReader(const IoChoice& choice, const ReaderO
 
 std::optional<std::string> EnableDirectIo(const FileDescriptor& file, uint64_t alignment) {
   if (kDirectFlag == 0) return "this system has no direct I/O";
+  uint64_t needed = 4096;  // where the kernel does not say: enough for every common device
 #ifdef STATX_DIOALIGN
   struct statx info {};
   if (statx(file.get(), "", AT_EMPTY_PATH, STATX_DIOALIGN, &info) == 0 &&
       (info.stx_mask & STATX_DIOALIGN) != 0) {
-    const uint64_t needed = std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
+    needed = std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
     if (needed == 0) return "the file system has no direct I/O";
-    if (alignment % needed != 0) {
-      return fmt::format("direct I/O needs an alignment of {} bytes, the blobs have {}", needed,
-                         alignment);
-    }
-    return SetDirectFlag(file.get(), true);
   }
 #endif
-  // Nothing is known about the alignment: 4 KiB satisfies every common device.
-  constexpr uint64_t kUsualAlignment = 4096;
-  if (alignment % kUsualAlignment != 0) {
-    return fmt::format("direct I/O needs aligned blobs, and these have {} bytes", alignment);
+  if (alignment % needed != 0) {
+    return fmt::format("direct I/O needs an alignment of {} bytes, the blobs have {}", needed,
+                       alignment);
   }
   return SetDirectFlag(file.get(), true);
 }

@@ -46,10 +46,8 @@ void ExpertStream::Close() {
 StreamNext ExpertStream::Next(ExpertLease& lease) {
   if (store_ == nullptr) return ended_with_;
   const StreamNext next = store_->NextExpert(lease);
-  if (next == StreamNext::kEnd || next == StreamNext::kFailed) {
-    ended_with_ = next;
-    Close();
-  }
+  if (next == StreamNext::kFailed) ended_with_ = StreamNext::kFailed;
+  if (next == StreamNext::kFailed || store_->stream_.delivered == store_->stream_.count) Close();
   return next;
 }
 
@@ -200,11 +198,11 @@ void ExpertStore::Classify(int position, int layer, int expert) {
   RefreshGuard(entry.slot);
 }
 
+// Of an open stream: something is still to deliver.
 StreamNext ExpertStore::NextExpert(ExpertLease& lease) {
   if (in_flight_ > 0) Reap(/*wait=*/false);
   while (true) {
     if (stream_.failed) return StreamNext::kFailed;
-    if (stream_.delivered == stream_.count) return StreamNext::kEnd;
     FillWindow();
     if (stream_.order == StreamOrder::kAscending) {
       if (entries_[static_cast<size_t>(stream_.head)].state == EntryState::kReady) {

@@ -100,9 +100,9 @@ struct ExpertCounters {
 
 class ExpertStore;
 
-// A request being served. Movable handle; at most one is open per store. Destroying it abandons
-// what has not been delivered: leases stay valid, reads in flight land in their slots and are
-// cached.
+// A request being served. Movable handle; at most one is open per store, from Open to the delivery
+// of its last expert, a failure, or its destruction. Destroying it abandons what has not been
+// delivered: leases stay valid, reads in flight land in their slots and are cached.
 class ExpertStream {
  public:
   ExpertStream() = default;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <system_error>
 
@@ -59,9 +60,9 @@ void PreadReader::Work() {
     const int pushed = requests_pushed_.load();
     if (const std::optional<BlobRead> read = requests_.Pop()) {
       const ReadCompletion completion = ReadBlob(*read);
-      while (!landed_.Push(completion)) {  // full only if the caller exceeded capacity()
-        std::this_thread::yield();
-      }
+      // There is room for all that Submit lets in, and the caller frees cells before it submits.
+      [[maybe_unused]] const bool pushed_completion = landed_.Push(completion);
+      assert(pushed_completion);
       landed_pushed_.fetch_add(1);
       landed_pushed_.notify_one();
     } else if (stopping_.load()) {
@@ -73,8 +74,12 @@ void PreadReader::Work() {
 }
 
 void PreadReader::Submit(std::span<const BlobRead> reads) {
+  const int in_flight = in_flight_ + static_cast<int>(reads.size());
+  Check(in_flight <= capacity_, "more reads in flight than the reader can take");
+  in_flight_ = in_flight;
   for (const BlobRead& read : reads) {
-    Check(requests_.Push(read), "more reads in flight than the reader can take");
+    // The queue has room, except while a thread is just copying the request it has claimed.
+    while (!requests_.Push(read)) std::this_thread::yield();
     requests_pushed_.fetch_add(1);
     requests_pushed_.notify_one();
   }
@@ -87,6 +92,7 @@ size_t PreadReader::Poll(std::span<ReadCompletion> completions) {
     if (!completion.has_value()) break;
     completions[count++] = *completion;
   }
+  in_flight_ -= static_cast<int>(count);
   return count;
 }
 

@@ -32,6 +32,7 @@ class PreadReader : public BlobReader {
   void Work();
 
   int capacity_;
+  int in_flight_ = 0;  // submitted and not reported; the caller's thread only
   BoundedQueue<BlobRead> requests_;
   BoundedQueue<ReadCompletion> landed_;
   // Counters that threads sleep on: the value changes with every push, so that a waiter that read
