@@ -1,7 +1,10 @@
+#include "backend/cpu/simd/matmul.h"
+
+#include "backend/cpu/avx2/vec.h"
 #include "backend/cpu/tables.h"
 
 namespace mference::cpu::avx2 {
 
-void FillMatmul(Kernels& table) { scalar::FillMatmul(table); }
+void FillMatmul(Kernels& table) { simd::MatmulTable<Vec>::Fill(table); }
 
 }  // namespace mference::cpu::avx2

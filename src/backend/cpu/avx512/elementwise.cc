@@ -1,7 +1,10 @@
+#include "backend/cpu/simd/elementwise.h"
+
+#include "backend/cpu/avx512/vec.h"
 #include "backend/cpu/tables.h"
 
 namespace mference::cpu::avx512 {
 
-void FillElementwise(Kernels& table) { scalar::FillElementwise(table); }
+void FillElementwise(Kernels& table) { simd::Elementwise<Vec>::Fill(table); }
 
 }  // namespace mference::cpu::avx512

@@ -1,0 +1,157 @@
+// AVX-512 (F, BW, VL, DQ): vectors of 16 floats. See simd/README in simd/vec_concept.h for what
+// each operation means.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace mference::cpu::avx512 {
+
+struct Vec {
+  using F = __m512;
+  using I = __m512i;
+
+  static constexpr int kLanes = 16;
+  // 24 accumulators, 2 vectors of B and a broadcast: 27 of 32 registers.
+  static constexpr int kTileRows = 12;
+  // Each row of a matrix-vector product has its own stream of weights: 4 share the loads of x and
+  // hide the latency of the sums.
+  static constexpr int kStreams = 4;
+
+  static F Zero() { return _mm512_setzero_ps(); }
+  static F Set(float x) { return _mm512_set1_ps(x); }
+  static F Load(const float* p) { return _mm512_loadu_ps(p); }
+  static F LoadPartial(const float* p, int n) { return _mm512_maskz_loadu_ps(Mask(n), p); }
+  static void Store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static void StorePartial(float* p, F x, int n) { _mm512_mask_storeu_ps(p, Mask(n), x); }
+
+  static F Add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F Sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F Mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F Div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F Fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F Min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F Max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F Abs(F a) { return _mm512_abs_ps(a); }
+  static F CopySign(F magnitude, F sign) {
+    return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
+  }
+  static F Round(F a) {
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static F ScaleByPowerOfTwo(F a, F n) { return _mm512_scalef_ps(a, n); }
+  static bool AnyEqual(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ) != 0; }
+  static float Sum(F a) {
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_movehdup_ps(quarter)));
+  }
+  static float Largest(F a) {
+    const __m256 half = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return _mm_cvtss_f32(_mm_max_ss(quarter, _mm_movehdup_ps(quarter)));
+  }
+  static void Deinterleave(F a, F b, F& even, F& odd) {
+    const I evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    even = _mm512_permutex2var_ps(a, evens, b);
+    odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
+  }
+
+  static F LoadF16(const uint16_t* p) { return _mm512_cvtph_ps(Load256(p)); }
+  static void StoreF16(uint16_t* p, F x) {
+    _mm256_storeu_si256(As256(p),
+                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static F LoadBf16(const uint16_t* p) { return Widen(Load256(p)); }
+  static F LoadBf16Partial(const uint16_t* p, int n) {
+    return Widen(_mm256_maskz_loadu_epi16(Mask(n), p));
+  }
+  static void StoreBf16(uint16_t* p, F x) {
+    // Round half to even by integer arithmetic; a NaN keeps its top bits and stays one.
+    const I bits = _mm512_castps_si512(x);
+    const I odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const I rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const I quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const I result = _mm512_mask_mov_epi32(rounded, nan, quiet);
+    _mm256_storeu_si256(As256(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(result, 16)));
+  }
+
+  static I LoadWords(const std::byte* p) { return _mm512_loadu_si512(p); }
+  static I LoadWordsPartial(const std::byte* p, int n) {
+    return _mm512_maskz_loadu_epi32(Mask(n), p);
+  }
+  static F FloatBits(I a) { return _mm512_castsi512_ps(a); }
+  static I IntBits(F a) { return _mm512_castps_si512(a); }
+  template <int kBits>
+  static I ShiftRight(I a) {
+    return _mm512_srli_epi32(a, kBits);
+  }
+  static F Bf16Low(I a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
+  static F Bf16High(I a) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(a, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
+  // The permute looks only at the low 4 bits of an index: a table lookup that needs no mask.
+  template <int kBits>
+  static F Code(I a) {
+    if constexpr (kBits == 2) {
+      return _mm512_permutexvar_ps(a,
+                                   _mm512_setr_ps(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3));
+    } else if constexpr (kBits == 4) {
+      return _mm512_permutexvar_ps(
+          a, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    } else {
+      return _mm512_cvtepi32_ps(_mm512_and_si512(a, _mm512_set1_epi32(0xff)));
+    }
+  }
+
+  template <int kGroups>
+  static F SpreadBf16(const uint16_t* p) {
+    I words;
+    if constexpr (kGroups == 1) {
+      return Set1Bf16(*p);
+    } else if constexpr (kGroups == 2) {
+      int32_t packed;
+      std::memcpy(&packed, p, sizeof packed);
+      words = _mm512_set1_epi32(packed);
+    } else if constexpr (kGroups == 4) {
+      int64_t packed;
+      std::memcpy(&packed, p, sizeof packed);
+      words = _mm512_set1_epi64(packed);
+    } else {
+      static_assert(kGroups == 8);
+      words = _mm512_broadcast_i32x4(
+          _mm_loadu_si128(static_cast<const __m128i_u*>(static_cast<const void*>(p))));
+    }
+    // The upper half of lane l takes 16-bit word l * kGroups / 16; the lower half is zeroed.
+    constexpr int kShift = kGroups == 2 ? 3 : kGroups == 4 ? 2 : 1;
+    const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const I index = _mm512_slli_epi32(_mm512_srli_epi32(lane, kShift), 16);
+    return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, index, words));
+  }
+
+  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+ private:
+  static __mmask16 Mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+  static __m256i Load256(const uint16_t* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i_u*>(static_cast<const void*>(p)));
+  }
+  static __m256i_u* As256(uint16_t* p) { return static_cast<__m256i_u*>(static_cast<void*>(p)); }
+  static F Widen(__m256i bf16) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
+  }
+  static F Set1Bf16(uint16_t x) {
+    return _mm512_castsi512_ps(
+        _mm512_set1_epi32(static_cast<int32_t>(static_cast<uint32_t>(x) << 16)));
+  }
+};
+
+}  // namespace mference::cpu::avx512

@@ -1,0 +1,127 @@
+// Arm NEON (AArch64): vectors of 4 floats.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace mference::cpu::neon {
+
+struct Vec {
+  using F = float32x4_t;
+  using I = uint32x4_t;
+
+  static constexpr int kLanes = 4;
+  // 24 accumulators, 2 vectors of B and a broadcast: 27 of 32 registers.
+  static constexpr int kTileRows = 12;
+  static constexpr int kStreams = 4;
+
+  static F Zero() { return vdupq_n_f32(0); }
+  static F Set(float x) { return vdupq_n_f32(x); }
+  static F Load(const float* p) { return vld1q_f32(p); }
+  static F LoadPartial(const float* p, int n) {
+    float padded[kLanes] = {};
+    for (int i = 0; i < n; ++i) padded[i] = p[i];
+    return vld1q_f32(padded);
+  }
+  static void Store(float* p, F x) { vst1q_f32(p, x); }
+  static void StorePartial(float* p, F x, int n) {
+    float padded[kLanes];
+    vst1q_f32(padded, x);
+    for (int i = 0; i < n; ++i) p[i] = padded[i];
+  }
+
+  static F Add(F a, F b) { return vaddq_f32(a, b); }
+  static F Sub(F a, F b) { return vsubq_f32(a, b); }
+  static F Mul(F a, F b) { return vmulq_f32(a, b); }
+  static F Div(F a, F b) { return vdivq_f32(a, b); }
+  static F Fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+  // As on x86: the second operand wins if either is NaN.
+  static F Min(F a, F b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+  static F Max(F a, F b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
+  static F Abs(F a) { return vabsq_f32(a); }
+  static F CopySign(F magnitude, F sign) {
+    return vbslq_f32(vdupq_n_u32(0x80000000u), sign, magnitude);
+  }
+  static F Round(F a) { return vrndnq_f32(a); }
+  static F ScaleByPowerOfTwo(F a, F n) {
+    // In two halves, so that neither leaves the range of exponents.
+    const int32x4_t exponent = vcvtq_s32_f32(n);
+    const int32x4_t first = vshrq_n_s32(exponent, 1);
+    return vmulq_f32(vmulq_f32(a, PowerOfTwo(first)), PowerOfTwo(vsubq_s32(exponent, first)));
+  }
+  static bool AnyEqual(F a, F b) { return vmaxvq_u32(vceqq_f32(a, b)) != 0; }
+  static float Sum(F a) { return vaddvq_f32(a); }
+  static float Largest(F a) { return vmaxvq_f32(a); }
+  static void Deinterleave(F a, F b, F& even, F& odd) {
+    even = vuzp1q_f32(a, b);
+    odd = vuzp2q_f32(a, b);
+  }
+
+  static F LoadF16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+  static void StoreF16(uint16_t* p, F x) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+  static F LoadBf16(const uint16_t* p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
+  }
+  static F LoadBf16Partial(const uint16_t* p, int n) {
+    uint16_t padded[kLanes] = {};
+    for (int i = 0; i < n; ++i) padded[i] = p[i];
+    return LoadBf16(padded);
+  }
+  static void StoreBf16(uint16_t* p, F x) {
+    // Round half to even by integer arithmetic; a NaN keeps its top bits and stays one.
+    const I bits = vreinterpretq_u32_f32(x);
+    const I odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const I rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    const I quiet = vorrq_u32(bits, vdupq_n_u32(0x00400000));
+    vst1_u16(p, vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16));
+  }
+
+  static I LoadWords(const std::byte* p) {
+    return vreinterpretq_u32_u8(vld1q_u8(static_cast<const uint8_t*>(static_cast<const void*>(p))));
+  }
+  static I LoadWordsPartial(const std::byte* p, int n) {
+    std::byte padded[4 * kLanes] = {};
+    std::memcpy(padded, p, static_cast<size_t>(n) * 4);
+    return LoadWords(padded);
+  }
+  static F FloatBits(I a) { return vreinterpretq_f32_u32(a); }
+  static I IntBits(F a) { return vreinterpretq_u32_f32(a); }
+  template <int kBits>
+  static I ShiftRight(I a) {
+    if constexpr (kBits == 0) {
+      return a;
+    } else {
+      return vshrq_n_u32(a, kBits);
+    }
+  }
+  static F Bf16Low(I a) { return vreinterpretq_f32_u32(vshlq_n_u32(a, 16)); }
+  static F Bf16High(I a) { return vreinterpretq_f32_u32(vandq_u32(a, vdupq_n_u32(0xffff0000u))); }
+
+  template <int kBits>
+  static F Code(I a) {
+    return vcvtq_f32_u32(vandq_u32(a, vdupq_n_u32((1u << kBits) - 1u)));
+  }
+
+  template <int kGroups>
+  static F SpreadBf16(const uint16_t* p) {
+    if constexpr (kGroups == 1) {
+      return vreinterpretq_f32_u32(vdupq_n_u32(static_cast<uint32_t>(*p) << 16));
+    } else {
+      static_assert(kGroups == 2);
+      const I words = {p[0], p[0], p[1], p[1]};
+      return vreinterpretq_f32_u32(vshlq_n_u32(words, 16));
+    }
+  }
+
+  static void Prefetch(const void* p) { __builtin_prefetch(p); }
+
+ private:
+  static F PowerOfTwo(int32x4_t n) {
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+  }
+};
+
+}  // namespace mference::cpu::neon
