@@ -1,0 +1,135 @@
+#include "backend/sequence_state.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "base/error.h"
+#include "base/units.h"
+
+namespace mference {
+namespace {
+
+// Position p is written as the byte p everywhere a step of one row would write it.
+void Advance(SequenceState& state, StateBlock append, StateBlock ring, StateBlock fixed,
+             int64_t to) {
+  while (state.position() < to) {
+    state.BeginStep(1);
+    const auto p = static_cast<size_t>(state.position());
+    const auto mark = static_cast<std::byte>(p);
+    state.data(append)[p] = mark;
+    state.data(ring)[p % static_cast<size_t>(state.rows(ring))] = mark;
+    state.data(fixed)[0] =
+        static_cast<std::byte>(std::to_integer<size_t>(state.data(fixed)[0]) + p + 1);
+    state.CompleteStep(1);
+  }
+}
+
+class SequenceStateTest : public testing::Test {
+ protected:
+  MemoryLedger ledger_{64 * kMiB};
+  StateLayout layout_;
+  StateBlock append_ = layout_.AddAppend("append", 1);
+  StateBlock ring_ = layout_.AddRing("ring", 1, /*window=*/4, /*rows=*/6);
+};
+
+TEST_F(SequenceStateTest, BytesFollowTheLayout) {
+  // 100 rows and 6 rows, each block on a cache line of 64 bytes.
+  EXPECT_EQ(layout_.BytesFor(100), 128u + 64u);
+  EXPECT_EQ(layout_.SnapshotBytesFor(100), 6u);
+  EXPECT_EQ(layout_.BytesFor(3), 64u + 64u);
+  // Gemma 4 at 4K: 25 sliding layers of 1,152 rows and 5 full ones (family specification, 6).
+  StateLayout gemma;
+  for (int layer = 0; layer < 30; ++layer) {
+    if (layer % 6 == 5) {
+      gemma.AddAppend("keys", 2048);
+      gemma.AddAppend("values", 2048);
+    } else {
+      gemma.AddRing("keys", 4096, 1024, 1152);
+      gemma.AddRing("values", 4096, 1024, 1152);
+    }
+  }
+  EXPECT_EQ(gemma.BytesFor(4096), 319815680u);
+  EXPECT_EQ(gemma.BytesFor(131072), 2920284160u);
+}
+
+TEST_F(SequenceStateTest, ARingRewindsAsFarAsItsSlackReaches) {
+  SequenceState state(layout_, 100, ledger_);
+  for (int i = 0; i < 20; ++i) {
+    state.BeginStep(1);
+    state.CompleteStep(1);
+  }
+  // Rows of positions 14 .. 19 are held; a query at q looks back to q - 3.
+  EXPECT_TRUE(state.CanRewindTo(20));
+  EXPECT_TRUE(state.CanRewindTo(17));
+  EXPECT_FALSE(state.CanRewindTo(16));
+  EXPECT_TRUE(state.CanRewindTo(0));
+  EXPECT_FALSE(state.CanRewindTo(21));
+  EXPECT_THROW(state.RewindTo(16), Error);
+  state.RewindTo(17);
+  EXPECT_EQ(state.position(), 17);
+}
+
+TEST_F(SequenceStateTest, ARingThatHasNotWrappedRewindsAnywhere) {
+  SequenceState state(layout_, 100, ledger_);
+  state.BeginStep(6);
+  state.CompleteStep(6);
+  for (int64_t position = 0; position <= 6; ++position) {
+    EXPECT_TRUE(state.CanRewindTo(position)) << position;
+  }
+}
+
+TEST_F(SequenceStateTest, FixedBlocksRewindOnlyThroughSnapshots) {
+  const StateBlock fixed = layout_.AddFixed("recurrent", 8);
+  SequenceState state(layout_, 100, ledger_);
+  Advance(state, append_, ring_, fixed, 10);
+  EXPECT_FALSE(state.CanRewindTo(9));
+  const StateSnapshot snapshot = state.Snapshot(ledger_);
+  std::vector<std::byte> ring(state.data(ring_), state.data(ring_) + 6);
+  const std::byte recurrent = state.data(fixed)[0];
+
+  Advance(state, append_, ring_, fixed, 30);
+  EXPECT_NE(std::memcmp(state.data(ring_), ring.data(), ring.size()), 0);
+  state.Restore(snapshot);
+  EXPECT_EQ(state.position(), 10);
+  EXPECT_EQ(std::memcmp(state.data(ring_), ring.data(), ring.size()), 0);
+  EXPECT_EQ(state.data(fixed)[0], recurrent);
+  for (size_t p = 0; p < 10; ++p) EXPECT_EQ(std::to_integer<size_t>(state.data(append_)[p]), p);
+
+  state.Reset();
+  EXPECT_EQ(state.position(), 0);
+  EXPECT_EQ(state.data(fixed)[0], std::byte{0});
+}
+
+TEST_F(SequenceStateTest, AFailedStepMustBeResetOrRestored) {
+  SequenceState state(layout_, 100, ledger_);
+  state.BeginStep(5);  // never completed
+  EXPECT_FALSE(state.usable());
+  EXPECT_THROW(state.BeginStep(1), Error);
+  EXPECT_THROW(static_cast<void>(state.Snapshot(ledger_)), Error);
+  EXPECT_FALSE(state.CanRewindTo(0));
+  state.Reset();
+  state.BeginStep(1);
+  state.CompleteStep(1);
+  EXPECT_EQ(state.position(), 1);
+}
+
+TEST_F(SequenceStateTest, RefusesMoreThanTheContextHolds) {
+  SequenceState state(layout_, 8, ledger_);
+  try {
+    state.BeginStep(9);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kContextFull);
+  }
+}
+
+TEST_F(SequenceStateTest, TheLedgerHoldsStateAndSnapshots) {
+  MemoryLedger small(layout_.BytesFor(100) + 3);
+  SequenceState state(layout_, 100, small);
+  EXPECT_THROW(static_cast<void>(state.Snapshot(small)), Error);
+  EXPECT_THROW(SequenceState(layout_, 100, small), Error);
+}
+
+}  // namespace
+}  // namespace mference
