@@ -29,14 +29,9 @@
 #include <vector>
 
 #include "base/json.h"
+#include "text/framing/family.h"
 
 namespace mference {
-
-enum class Dialect { kGemma4, kQwen36, kDeepSeekV4, kInkling, kMaple };
-
-// `gemma4`, `qwen36`, `deepseek_v4`, `inkling`, `maple`: the names of the command line.
-const char* DialectName(Dialect dialect);
-std::optional<Dialect> DialectByName(std::string_view name);
 
 // The role of a token in the dialects. `kText` is any ordinary token; `kOther` a special token
 // that has no role.
@@ -65,9 +60,9 @@ struct MarkerSpelling {
   std::string_view spelling;  // the added token's content in tokenizer.json
 };
 
-// The markers with a role in `dialect`. A caller looks their ids up once; a special token of the
-// family that is not listed is `kOther`, and a spelling the tokenizer lacks has no id.
-std::span<const MarkerSpelling> DialectMarkers(Dialect dialect);
+// The markers with a role in the family's dialect. A caller looks their ids up once; a special
+// token of the family that is not listed is `kOther`, and a spelling the tokenizer lacks has no id.
+std::span<const MarkerSpelling> DialectMarkers(TextFamily family);
 
 // Where the reply begins, given how the prompt ended.
 enum class ReplyStart {
@@ -77,7 +72,7 @@ enum class ReplyStart {
 };
 
 // The start that the family's ordinary generation prompt leads to.
-ReplyStart DefaultReplyStart(Dialect dialect, bool thinking);
+ReplyStart DefaultReplyStart(TextFamily family, bool thinking);
 
 enum class ReplyEnd {
   kEndOfTurn,     // an end token or a stop string
@@ -97,7 +92,7 @@ struct DialectLimits {
 };
 
 struct DialectOptions {
-  Dialect dialect = Dialect::kGemma4;
+  TextFamily family = TextFamily::kGemma4;
   ReplyStart start = ReplyStart::kContent;
   std::vector<DialectTool> tools;
   // Emit `kCallStarted` and `kCallArguments` while a call is still being written, where the
@@ -146,36 +141,26 @@ const char* FinishReasonName(FinishReason reason);  // `stop`, `length`, `tool_c
 class DialectParser {
  public:
   virtual ~DialectParser() = default;
-  DialectParser(const DialectParser&) = delete;
-  DialectParser& operator=(const DialectParser&) = delete;
 
   // Takes the next token and appends what it settles to `events`. `text` is the token's text as
   // decoded so far (it may end inside a scalar) or, for a marker, its spelling. False when the
   // reply is malformed, from then on for ever; nothing is appended after a failure.
-  bool Push(Marker marker, std::string_view text, std::vector<DialectEvent>* events);
+  virtual bool Push(Marker marker, std::string_view text, std::vector<DialectEvent>* events) = 0;
 
   // Ends the reply: releases held text, judges what is open. Call it once, after the last Push.
-  bool Finish(ReplyEnd end, std::vector<DialectEvent>* events);
+  virtual bool Finish(ReplyEnd end, std::vector<DialectEvent>* events) = 0;
 
-  const std::optional<CallFailure>& failure() const { return failure_; }
+  virtual const std::optional<CallFailure>& failure() const = 0;
 
-  // After a successful Finish.
-  FinishReason finish_reason() const { return finish_reason_; }
-  bool dropped_open_call() const { return dropped_; }
+  // After a successful Finish. An open call that the token limit cut off is dropped.
+  virtual FinishReason finish_reason() const = 0;
+  virtual bool dropped_open_call() const = 0;
 
-  size_t completed_calls() const { return calls_; }
+  virtual size_t completed_calls() const = 0;
   // Whether the reply is inside reasoning now, for counting reasoning tokens.
   virtual bool in_reasoning() const = 0;
-  // Whether a call is open now: stop strings do not apply and the token limit would drop it.
+  // Whether a call is open now: the token limit would drop it.
   virtual bool in_call() const = 0;
-
- protected:
-  DialectParser() = default;
-
-  std::optional<CallFailure> failure_;
-  FinishReason finish_reason_ = FinishReason::kStop;
-  bool dropped_ = false;
-  size_t calls_ = 0;
 };
 
 std::unique_ptr<DialectParser> MakeDialectParser(DialectOptions options);
@@ -196,6 +181,7 @@ struct Reply {
   bool operator==(const Reply&) const = default;
 };
 
+// A call that was announced and then dropped stays; `completed_calls` says how many count.
 void AppendEvents(std::span<const DialectEvent> events, Reply* reply);
 
 }  // namespace mference

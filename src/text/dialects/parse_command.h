@@ -21,6 +21,6 @@ namespace mference {
 //
 // A request that is not of this shape, or whose text exceeds 64 MiB, throws
 // `Error(kInvalidArgument)`.
-OrderedJson ParseRecordedReply(Dialect dialect, const Json& request);
+OrderedJson ParseRecordedReply(TextFamily family, const Json& request);
 
 }  // namespace mference

@@ -22,7 +22,7 @@ struct RenderedSpan {
 // hold JSON object texts. Throws `Error(kMessagesInvalid)` naming what cannot be represented: a
 // name that is not one, arguments that are not an object, reasoning where the dialect would not
 // read it back, or DSML's own delimiters in DSML (it has no escapes).
-std::vector<RenderedSpan> RenderReply(Dialect dialect, const Reply& reply,
+std::vector<RenderedSpan> RenderReply(TextFamily family, const Reply& reply,
                                       ReplyStart start = ReplyStart::kContent);
 
 // The DSML block of `calls`, without the blank line that precedes it. Arguments keep their order.
@@ -30,6 +30,6 @@ std::string RenderDsmlBlock(const std::vector<ToolCall>& calls);
 
 // The opening of a call as a forced prefix: for `name` empty as far as any call has it, else up to
 // and including the name, ending where the arguments begin.
-std::vector<RenderedSpan> RenderCallPrefix(Dialect dialect, std::string_view name);
+std::vector<RenderedSpan> RenderCallPrefix(TextFamily family, std::string_view name);
 
 }  // namespace mference
