@@ -58,10 +58,10 @@ struct ModelDirectory::State {
   std::vector<LayerSlot> layers;
 
   std::atomic<bool> stop = false;
-  // Declared last: its destructor waits for the task, which reads the members above.
-  std::shared_future<void> pending;
+  std::shared_future<void> pending;  // the hashes that were put off
 
   ~State() {
+    // The task reads the members.
     stop = true;
     if (pending.valid()) pending.wait();
   }
