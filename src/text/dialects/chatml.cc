@@ -158,7 +158,7 @@ class ChatMlParser final : public ReplyParser {
   void ScanLines(std::string_view text, size_t from) {
     while (from < text.size()) {
       const bool line_start = from == 0 ? writer().content_at_line_start() : text[from - 1] == '\n';
-      if (line_start && text[from] == '<' && completed_calls() == 0) {
+      if (line_start && text[from] == '<' && bare_allowed_ && completed_calls() == 0) {
         bare_searched_ = 0;
         bare_end_ = 0;
         if (MayBeCall(text.substr(from))) {
@@ -199,7 +199,9 @@ class ChatMlParser final : public ReplyParser {
       const auto result = ReadTagged(bare.substr(0, end));
       bare_end_ = std::holds_alternative<ParsedCall>(result) ? end : std::string_view::npos;
     }
-    return bare_end_ < bare.size() && !TrimAsciiSpace(bare.substr(bare_end_)).empty();
+    const bool follows = bare_end_ < bare.size() && !TrimAsciiSpace(bare.substr(bare_end_)).empty();
+    if (follows) bare_allowed_ = false;  // a later one would be half of what was meant
+    return follows;
   }
 
   void JudgeBare() {
@@ -221,7 +223,8 @@ class ChatMlParser final : public ReplyParser {
   Body body_ = Body::kUndecided;
   std::optional<JsonCallReader> json_;
 
-  std::string bare_;          // content held from a possible bare function on
+  std::string bare_;  // content held from a possible bare function on
+  bool bare_allowed_ = true;
   size_t bare_searched_ = 0;  // no </function> begins before this ...
   size_t bare_end_ = 0;       // ... or the first one completes the call here (npos: it does not)
 };

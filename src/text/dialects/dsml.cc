@@ -6,6 +6,7 @@ namespace mference {
 namespace {
 
 constexpr size_t kMaxTagBytes = 4096;
+constexpr std::string_view kBar = "DSML｜";
 
 // Of `text` that may be the beginning of `whole`, or the other way round.
 bool MayBegin(std::string_view text, std::string_view whole) { return whole.starts_with(text); }
@@ -48,6 +49,11 @@ DsmlTag ReadAttributes(std::string_view text, size_t at, DsmlTag tag) {
     }
     const size_t value_begin = at + 1;
     const size_t value_end = text.find(quote, value_begin);
+    // A missing quote must not swallow the tags that follow.
+    const std::string_view value = text.substr(value_begin, value_end - value_begin);
+    if (value.find('\n') != std::string_view::npos || value.find(kBar) != std::string_view::npos) {
+      return Broken(std::move(tag), "an attribute's quotes are not closed");
+    }
     if (value_end == std::string_view::npos) return Incomplete(std::move(tag), text);
     at = value_end + 1;
     std::optional<std::string>* attribute = nullptr;
@@ -55,7 +61,7 @@ DsmlTag ReadAttributes(std::string_view text, size_t at, DsmlTag tag) {
     if (key == "string") attribute = &tag.string;
     if (attribute == nullptr) continue;
     if (attribute->has_value()) return Broken(std::move(tag), "an attribute is repeated");
-    *attribute = std::string(text.substr(value_begin, value_end - value_begin));
+    *attribute = std::string(value);
   }
 }
 
