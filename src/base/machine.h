@@ -13,7 +13,7 @@ struct MachineMemory {
   uint64_t available_bytes = 0;  // the kernel's estimate of what can be taken without swapping
   // The tightest memory limit of the control groups this process is in, and what is charged there
   // already (page cache that can be dropped not counted).
-  std::optional<uint64_t> cgroup_limit_bytes;
+  std::optional<uint64_t> cgroup_limit_bytes = std::nullopt;
   uint64_t cgroup_used_bytes = 0;
 
   // What can still be taken: the smaller of `available_bytes` and the room under the cgroup limit.
