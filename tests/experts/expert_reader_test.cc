@@ -3,8 +3,10 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -289,6 +291,37 @@ TEST(ExpertIo, EnableDirectIoChecksTheAlignment) {
 
 TEST(ExpertIoDeathTest, ARefusedRingFallsBackToThePool) {
   EXPECT_EXIT(FallBackUnderSeccomp(), testing::ExitedWithCode(0), "");
+}
+
+// Exits with 0 if an ordinary user with the usual limit on locked memory gets a ring that reads
+// into a pool far above that limit.
+[[noreturn]] void ReadUnderAMemlockLimit(const BlobFiles& files) {
+  const FileDescriptor file = OpenForReading(files.Path(0));
+  const rlimit limit{.rlim_cur = 8 * kMiB, .rlim_max = 8 * kMiB};
+  if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0) std::_Exit(2);
+  constexpr uid_t kNobody = 65534;
+  if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) std::_Exit(3);
+  MemoryLedger ledger(kGiB);
+  Slab slab(ledger, "pool", 64 * kMiB);
+  std::string refusal;
+  auto reader = MakeUringReader({}, slab.bytes(), files.blob_bytes(), refusal);
+  if (reader == nullptr) std::_Exit(4);
+  const BlobRead read{.fd = file.get(),
+                      .offset = files.Offset(3),
+                      .target = slab.data() + 40 * kMiB,
+                      .bytes = files.blob_bytes()};
+  reader->Submit({&read, 1});
+  ReadCompletion completion{.id = -1};
+  reader->Wait({&completion, 1});
+  const bool unregistered = reader->Describe().find("not registered") != std::string::npos;
+  std::_Exit(unregistered && completion.error == 0 && files.Matches(read.target, 0, 3) ? 0 : 1);
+}
+
+TEST(ExpertIoDeathTest, ALimitOnLockedMemoryCostsTheRegistrationOnly) {
+  std::string refusal;
+  if (MakeUringReader({}, {}, 16384, refusal) == nullptr) GTEST_SKIP() << refusal;
+  const BlobFiles files(1, 4, 2 * kMiB);
+  EXPECT_EXIT(ReadUnderAMemlockLimit(files), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -1,0 +1,46 @@
+// The token loop allocates nothing.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "experts/blob_fixture.h"
+#include "experts/counting_allocator.h"
+#include "experts/expert_io.h"
+#include "experts/expert_store.h"
+
+namespace mference {
+namespace {
+
+TEST(ExpertStoreAllocation, NoneAfterTheFirstUseOfALayer) {
+  const BlobFiles files(2, 32, 16384);
+  for (const ExpertIo mode : {ExpertIo::kBuffered, ExpertIo::kDirect}) {
+    const IoChoice choice = ChooseIo(mode, 0, 0);
+    MemoryLedger ledger(uint64_t{1} << 30);
+    auto memory = std::make_unique<HostSlotMemory>(ledger, 9, files.blob_bytes());
+    auto reader = MakeBlobReader(choice, {}, memory->ReadRegion(), memory->slot_bytes());
+    ExpertStoreOptions options;
+    options.top_k = 4;
+    options.direct_io = choice.direct;
+    options.prefetch_budget = 2;
+    ExpertStore store(files.Describe(), std::move(memory), std::make_unique<LfuPolicy>(2, 32, 9),
+                      std::move(reader), options);
+    const Ids all = Range(32);
+    int64_t before = 0;
+    for (int round = 0; round < 12; ++round) {
+      if (round == 2) before = AllocationCount();
+      const int layer = round % 2;
+      for (const StreamOrder order : {StreamOrder::kAscending, StreamOrder::kHitsFirst}) {
+        const auto count = static_cast<size_t>(order == StreamOrder::kAscending ? 32 : 4);
+        ExpertStream stream = store.Open(layer, std::span(all).first(count), order);
+        store.Prefetch(1 - layer, std::span(all).subspan(static_cast<size_t>(round), 6));
+        ExpertLease lease;
+        while (stream.Next(lease) == StreamNext::kReady) store.Release(lease);
+      }
+    }
+    EXPECT_EQ(AllocationCount() - before, 0) << store.DescribeIo();
+    EXPECT_GT(store.counters().prefetched, 0u);
+  }
+}
+
+}  // namespace
+}  // namespace mference
