@@ -51,7 +51,7 @@ struct RenderLimits {
   uint64_t max_steps = 50'000'000;          // expressions and statements evaluated
   uint64_t max_bytes = 512ULL << 20;        // strings and lists made, cumulative
   uint64_t max_output_bytes = 64ULL << 20;  // of the result
-  int max_depth = 1200;                     // nested evaluations: macros, expressions, blocks
+  int max_depth = 1000;                     // nested evaluations: macros, expressions, blocks
 };
 
 struct RenderOptions {

@@ -53,6 +53,7 @@ struct String {
 
 struct Sequence {
   List items;
+  uint64_t weight = 1;
   uint16_t depth = 1;
 };
 
@@ -124,6 +125,9 @@ class Value {
 
   // Levels of containers below and including this one; 0 for scalars.
   uint16_t depth() const;
+  // What a walk over all of it costs, in steps; shared parts count every time they are reached, so
+  // a few lines of template can make it astronomic (it saturates).
+  uint64_t weight() const;
   // Address of the shared payload, for identity comparisons; null for scalars.
   const void* identity() const;
 
@@ -160,15 +164,17 @@ class Dict {
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
   uint16_t depth() const { return depth_; }
+  uint64_t weight() const { return weight_; }
 
  private:
-  // Beyond a few keys a sorted index of hashes replaces the linear scan.
+  // Beyond a few keys a hash index replaces the linear scan.
   void Index(size_t entry);
   size_t Locate(const Value& key) const;  // entries_.size() when absent
 
   std::vector<Entry> entries_;
   std::vector<std::pair<uint64_t, uint32_t>>
       index_;  // (hash, entry), a hash table by open addressing
+  uint64_t weight_ = 1;
   uint16_t depth_ = 1;
 };
 
