@@ -69,7 +69,7 @@ void Encoding::Run(std::string_view text, std::span<const TextRegion> regions) {
     while (tables_.raw_matcher.Find(text, from, region.end, only_special_, &match)) {
       Strip(text, from, region.end, &match);
       Stretch(done, match.begin);
-      out_.push_back(match.token->id);
+      out_.push_back(only_special_ ? match.token->special_only_id : match.token->id);
       done = from = match.end;
     }
   }
@@ -109,7 +109,7 @@ void Encoding::FindNormalized(std::string_view framing) {
     scratch_.stretch.append(framing, done, match.begin - done);
     Ordinary(scratch_.stretch);
     scratch_.stretch.clear();
-    out_.push_back(match.token->id);
+    out_.push_back(only_special_ ? match.token->special_only_id : match.token->id);
     done = match.end;
   }
   scratch_.stretch.append(framing, done);

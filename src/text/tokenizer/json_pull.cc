@@ -7,7 +7,7 @@
 
 namespace mference {
 
-JsonPull::JsonPull(ReadAt read, uint64_t size, std::string name, uint64_t offset)
+JsonCursor::JsonCursor(ReadAt read, uint64_t size, std::string name, uint64_t offset)
     : read_(std::move(read)),
       size_(size),
       name_(std::move(name)),
@@ -16,7 +16,7 @@ JsonPull::JsonPull(ReadAt read, uint64_t size, std::string name, uint64_t offset
 
 // Moves window_[keep_from, end_) to the front and reads on behind it. False at the end of input or
 // when the kept part already fills the window.
-bool JsonPull::Refill(size_t keep_from) {
+bool JsonCursor::Refill(size_t keep_from) {
   const size_t kept = end_ - keep_from;
   std::memmove(window_.data(), window_.data() + keep_from, kept);
   base_ += keep_from;
@@ -30,7 +30,7 @@ bool JsonPull::Refill(size_t keep_from) {
   return true;
 }
 
-void JsonPull::SkipSpace() {
+void JsonCursor::SkipSpace() {
   for (;;) {
     while (position_ < end_) {
       const char c = window_[position_];
@@ -41,12 +41,12 @@ void JsonPull::SkipSpace() {
   }
 }
 
-char JsonPull::Peek() {
+char JsonCursor::Peek() {
   SkipSpace();
   return position_ < end_ ? window_[position_] : '\0';
 }
 
-std::string JsonPull::Found() {
+std::string JsonCursor::Found() {
   const char c = Peek();
   if (position_ >= end_) return "the end of the file";
   if (c == '"') return "a string";
@@ -57,22 +57,22 @@ std::string JsonPull::Found() {
   return fmt::format("byte 0x{:02X}", static_cast<uint8_t>(c));
 }
 
-void JsonPull::Expect(char character, const char* what) {
+void JsonCursor::Expect(char character, const char* what) {
   if (Peek() != character || position_ >= end_) FailHere("expected {}, found {}", what, Found());
   ++position_;
 }
 
-void JsonPull::BeginObject() {
+void JsonCursor::BeginObject() {
   Expect('{', "an object");
   first_ = true;
 }
 
-void JsonPull::BeginArray() {
+void JsonCursor::BeginArray() {
   Expect('[', "an array");
   first_ = true;
 }
 
-bool JsonPull::NextMember(char close, const char* container) {
+bool JsonCursor::NextMember(char close, const char* container) {
   const bool first = first_;
   first_ = false;
   const char c = Peek();
@@ -86,7 +86,7 @@ bool JsonPull::NextMember(char close, const char* container) {
   return true;
 }
 
-bool JsonPull::NextKey(std::string* key) {
+bool JsonCursor::NextKey(std::string* key) {
   if (!NextMember('}', "the object")) return false;
   if (Peek() != '"') FailHere("expected a member name, found {}", Found());
   key->assign(String());
@@ -94,9 +94,9 @@ bool JsonPull::NextKey(std::string* key) {
   return true;
 }
 
-bool JsonPull::NextElement() { return NextMember(']', "the array"); }
+bool JsonCursor::NextElement() { return NextMember(']', "the array"); }
 
-std::string_view JsonPull::String() {
+std::string_view JsonCursor::String() {
   Expect('"', "a string");
   size_t begin = position_;
   uint8_t any = 0;  // all bytes or-ed: tells whether there is anything but ASCII
@@ -121,12 +121,12 @@ std::string_view JsonPull::String() {
   }
 }
 
-char JsonPull::ReadByte() {
+char JsonCursor::ReadByte() {
   if (position_ >= end_ && !Refill(position_)) FailHere("the file ends inside a string");
   return window_[position_++];
 }
 
-std::string_view JsonPull::EscapedString(size_t begin, size_t escape) {
+std::string_view JsonCursor::EscapedString(size_t begin, size_t escape) {
   unescaped_.assign(window_.data() + begin, escape - begin);
   for (;;) {
     const char c = ReadByte();
@@ -146,7 +146,7 @@ std::string_view JsonPull::EscapedString(size_t begin, size_t escape) {
   return unescaped_;
 }
 
-uint32_t JsonPull::ReadHex4() {
+uint32_t JsonCursor::ReadHex4() {
   uint32_t code = 0;
   for (int i = 0; i < 4; ++i) {
     const char c = ReadByte();
@@ -165,7 +165,7 @@ uint32_t JsonPull::ReadHex4() {
   return code;
 }
 
-void JsonPull::ReadEscape() {
+void JsonCursor::ReadEscape() {
   static constexpr std::string_view kFrom = "\"\\/bfnrt";
   static constexpr std::string_view kTo = "\"\\/\b\f\n\r\t";
   const char c = ReadByte();
@@ -187,7 +187,7 @@ void JsonPull::ReadEscape() {
   AppendUtf8(code, &unescaped_);
 }
 
-int64_t JsonPull::Int() {
+int64_t JsonCursor::Int() {
   static constexpr int kMaxDigits = 15;
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   bool negative = false;
@@ -214,7 +214,7 @@ int64_t JsonPull::Int() {
 
 // Steps over one value, copying it to `out` unless that is null. Only strings and nesting are
 // understood: what is copied is parsed properly by the caller, what is skipped has no meaning here.
-void JsonPull::Walk(size_t max_bytes, std::string* out) {
+void JsonCursor::Walk(size_t max_bytes, std::string* out) {
   size_t depth = 0;
   bool in_string = false;
   bool escaped = false;
@@ -256,18 +256,18 @@ void JsonPull::Walk(size_t max_bytes, std::string* out) {
   }
 }
 
-void JsonPull::Capture(size_t max_bytes, std::string* out) {
+void JsonCursor::Capture(size_t max_bytes, std::string* out) {
   out->clear();
   Walk(max_bytes, out);
   first_ = false;
 }
 
-void JsonPull::Skip() {
+void JsonCursor::Skip() {
   Walk(0, nullptr);
   first_ = false;
 }
 
-void JsonPull::ExpectEnd() {
+void JsonCursor::ExpectEnd() {
   Peek();
   if (position_ < end_) FailHere("expected the end of the file, found {}", Found());
 }

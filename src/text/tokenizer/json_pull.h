@@ -16,7 +16,7 @@
 
 namespace mference {
 
-class JsonPull {
+class JsonCursor {
  public:
   // Fills the span with the input's bytes from `offset` on; never asked beyond `size`.
   using ReadAt = std::function<void(uint64_t offset, std::span<std::byte> out)>;
@@ -26,7 +26,7 @@ class JsonPull {
 
   // Starts at byte `offset` of an input of `size` bytes. `name` begins every message; all errors
   // are kTokenizerInvalid.
-  JsonPull(ReadAt read, uint64_t size, std::string name, uint64_t offset = 0);
+  JsonCursor(ReadAt read, uint64_t size, std::string name, uint64_t offset = 0);
 
   // Objects: BeginObject, then NextKey until it returns false; each key is followed by its value.
   void BeginObject();

@@ -103,12 +103,13 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-Tokenizer Tokenizer::Load(const std::filesystem::path& path) {
-  return Tokenizer(std::make_unique<Impl>(ReadTokenizerFile(path)));
+Tokenizer Tokenizer::Load(const std::filesystem::path& path, IdConflicts conflicts) {
+  return Tokenizer(std::make_unique<Impl>(ReadTokenizerFile(path, conflicts)));
 }
 
-Tokenizer Tokenizer::FromJson(std::string_view json, const std::string& name) {
-  return Tokenizer(std::make_unique<Impl>(ReadTokenizerJson(json, name)));
+Tokenizer Tokenizer::FromJson(std::string_view json, const std::string& name,
+                              IdConflicts conflicts) {
+  return Tokenizer(std::make_unique<Impl>(ReadTokenizerJson(json, name, conflicts)));
 }
 
 std::vector<TokenId> Tokenizer::Encode(std::string_view text, SpecialParsing parsing) const {

@@ -43,6 +43,16 @@ struct AddedToken {
   bool normalized = false;  // looked for in the normalised text, after all others
   bool lstrip = false;      // swallows white space before it
   bool rstrip = false;      // swallows white space after it
+  // Its id under kSpecialOnly. The reference numbers the added tokens that the vocabulary lacks in
+  // turn, and fewer of them take part then.
+  TokenId special_only_id = 0;
+};
+
+// What to do with a file whose ids contradict each other: an added token whose id is not the one
+// that the reference implementation gives it, or a control token that plain text can be encoded to.
+enum class IdConflicts {
+  kRefuse,           // the choice for running a model
+  kFollowReference,  // use the reference's ids, whatever they collide with; for looking into files
 };
 
 // An immutable tokenizer. Movable; every const member may be called from several threads at once.
@@ -59,10 +69,12 @@ class Tokenizer {
   // Reads a `tokenizer.json`. Throws kNotFound or kIo for the file, kMetadataTooLarge above
   // kMaxFileBytes, kTokenizerInvalid (path, byte offset or member, what was expected and found) for
   // malformed content and for components that are not supported.
-  static Tokenizer Load(const std::filesystem::path& path);
+  static Tokenizer Load(const std::filesystem::path& path,
+                        IdConflicts conflicts = IdConflicts::kRefuse);
 
   // The same from text in memory; `name` stands in for the path in messages.
-  static Tokenizer FromJson(std::string_view json, const std::string& name);
+  static Tokenizer FromJson(std::string_view json, const std::string& name,
+                            IdConflicts conflicts = IdConflicts::kRefuse);
 
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;

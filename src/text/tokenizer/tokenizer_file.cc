@@ -24,8 +24,12 @@ constexpr size_t kMaxAddedTokens = size_t{1} << 16;
 
 class FileReader {
  public:
-  FileReader(JsonPull::ReadAt read, uint64_t size, std::string name)
-      : read_(std::move(read)), size_(size), name_(std::move(name)), json_(read_, size_, name_) {}
+  FileReader(JsonCursor::ReadAt read, uint64_t size, std::string name, IdConflicts conflicts)
+      : conflicts_(conflicts),
+        read_(std::move(read)),
+        size_(size),
+        name_(std::move(name)),
+        json_(read_, size_, name_) {}
 
   TokenizerParts Read() {
     ReadTopLevel();
@@ -183,11 +187,11 @@ class FileReader {
   }
 
   void ReadMergesAt(uint64_t offset) {
-    JsonPull json(read_, size_, name_, offset);
+    JsonCursor json(read_, size_, name_, offset);
     ReadMerges(json);
   }
 
-  void ReadMerges(JsonPull& json) {
+  void ReadMerges(JsonCursor& json) {
     json.BeginArray();
     while (json.NextElement()) {
       if (parts_.model.merges.size() == Tokenizer::kMaxMerges) {
@@ -201,7 +205,7 @@ class FileReader {
     }
   }
 
-  void ReadMergePair(JsonPull& json) {
+  void ReadMergePair(JsonCursor& json) {
     json.BeginArray();
     if (!json.NextElement()) json.FailHere("expected two tokens in a merge, found none");
     joined_.assign(json.String());
@@ -212,7 +216,7 @@ class FileReader {
     AddMerge(json, left_size);
   }
 
-  void ReadMergeString(JsonPull& json) {
+  void ReadMergeString(JsonCursor& json) {
     const std::string_view text = json.String();
     const size_t space = text.find(' ');
     if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos) {
@@ -224,7 +228,7 @@ class FileReader {
   }
 
   // `joined_` holds the two tokens, of which the first has `left_size` bytes.
-  void AddMerge(const JsonPull& json, size_t left_size) {
+  void AddMerge(const JsonCursor& json, size_t left_size) {
     const auto find = [&](std::string_view token) {
       const std::optional<TokenId> id = parts_.model.vocabulary.Find(token);
       if (!id) {
@@ -237,25 +241,65 @@ class FileReader {
         {find(joined.substr(0, left_size)), find(joined.substr(left_size)), find(joined)});
   }
 
+  // The reference's numbering: a token of the vocabulary keeps its id; another gets the one after
+  // the largest so far, beginning at the number of entries. What the file says must agree.
+  class Numbering {
+   public:
+    explicit Numbering(const Vocabulary& vocabulary)
+        : vocabulary_(vocabulary), next_(static_cast<TokenId>(vocabulary.size())) {}
+
+    TokenId IdOf(const AddedToken& token) {
+      const TokenId id = vocabulary_.Find(token.content).value_or(next_);
+      next_ = std::max(next_, id + 1);
+      return id;
+    }
+
+   private:
+    const Vocabulary& vocabulary_;
+    TokenId next_;
+  };
+
   void ConnectAddedTokens() {
+    NumberAddedTokens();
     Vocabulary& vocabulary = parts_.model.vocabulary;
     for (const AddedToken& token : parts_.added_tokens) {
       const std::optional<TokenId> known = vocabulary.Find(token.content);
-      const bool again = known && vocabulary.IsAdded(*known);
-      const bool consistent =
-          known ? *known == token.id
-                : vocabulary.Add(token.content, token.id) == Vocabulary::AddResult::kAdded;
-      if (again || !consistent) {
-        FailMember("added_tokens",
-                   fmt::format("'{}' with id {}: {}", token.content, token.id,
-                               again   ? "occurs twice"
-                               : known ? fmt::format("the vocabulary gives it id {}", *known)
-                                       : "the id is that of another token"));
+      if (known && vocabulary.IsAdded(*known)) RefuseAddedToken(token, "occurs twice");
+      bool fits = true;
+      if (!known) {
+        const Vocabulary::AddResult result = vocabulary.Add(token.content, token.id);
+        fits = result == Vocabulary::AddResult::kAdded;
+        if (result == Vocabulary::AddResult::kDuplicateId) {
+          if (conflicts_ == IdConflicts::kRefuse) {
+            RefuseAddedToken(token, "another token has this id");
+          }
+          fits = vocabulary.Override(token.content, token.id);
+        }
       }
+      if (!fits) RefuseAddedToken(token, "collides with other tokens in a hash table");
       vocabulary.SetAdded(token.id, token.special);
     }
     std::sort(parts_.added_tokens.begin(), parts_.added_tokens.end(),
               [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  }
+
+  void NumberAddedTokens() {
+    Numbering all(parts_.model.vocabulary);
+    Numbering special(parts_.model.vocabulary);
+    for (AddedToken& token : parts_.added_tokens) {
+      const TokenId id = all.IdOf(token);
+      if (id > Tokenizer::kMaxTokenId) RefuseAddedToken(token, "no id is left for it");
+      if (id != token.id && conflicts_ == IdConflicts::kRefuse) {
+        RefuseAddedToken(token, fmt::format("expected the id {}", id));
+      }
+      token.id = id;
+      token.special_only_id = token.special ? special.IdOf(token) : id;
+    }
+  }
+
+  [[noreturn]] void RefuseAddedToken(const AddedToken& token, std::string_view problem) const {
+    FailMember("added_tokens",
+               fmt::format("'{}' with id {}: {}", token.content, token.id, problem));
   }
 
   void FinishModel() {
@@ -276,7 +320,7 @@ class FileReader {
       const char character = static_cast<char>(code);
       model.ascii[code] = model.vocabulary.Find({&character, 1}).value_or(-1);
     }
-    CheckControlTokens();
+    if (conflicts_ == IdConflicts::kRefuse) CheckControlTokens();
     model.vocabulary.ShrinkToFit();
     if (!model.merges.Build()) {
       FailMember("model.merges", "the merges collide with each other in a hash table");
@@ -326,10 +370,11 @@ class FileReader {
     }
   }
 
-  JsonPull::ReadAt read_;
+  IdConflicts conflicts_;
+  JsonCursor::ReadAt read_;
   uint64_t size_;
   std::string name_;
-  JsonPull json_;
+  JsonCursor json_;
   TokenizerParts parts_;
   std::set<std::string, std::less<>> seen_;  // members met so far
   bool byte_fallback_ = false;
@@ -340,7 +385,7 @@ class FileReader {
 
 }  // namespace
 
-TokenizerParts ReadTokenizerFile(const std::filesystem::path& path) {
+TokenizerParts ReadTokenizerFile(const std::filesystem::path& path, IdConflicts conflicts) {
   const FileDescriptor file = OpenForReading(path);
   const std::string name = path.string();
   const uint64_t size = FileSize(file, name);
@@ -351,10 +396,11 @@ TokenizerParts ReadTokenizerFile(const std::filesystem::path& path) {
   const auto read = [&](uint64_t offset, std::span<std::byte> out) {
     ReadExactly(file, offset, out, name);
   };
-  return FileReader(read, size, name).Read();
+  return FileReader(read, size, name, conflicts).Read();
 }
 
-TokenizerParts ReadTokenizerJson(std::string_view json, const std::string& name) {
+TokenizerParts ReadTokenizerJson(std::string_view json, const std::string& name,
+                                 IdConflicts conflicts) {
   if (json.size() > Tokenizer::kMaxFileBytes) {
     Fail(ErrorCode::kMetadataTooLarge, "{}: {} bytes; a tokenizer may have at most {}", name,
          json.size(), Tokenizer::kMaxFileBytes);
@@ -362,7 +408,7 @@ TokenizerParts ReadTokenizerJson(std::string_view json, const std::string& name)
   const auto read = [&](uint64_t offset, std::span<std::byte> out) {
     std::memcpy(out.data(), json.data() + offset, out.size());
   };
-  return FileReader(read, json.size(), name).Read();
+  return FileReader(read, json.size(), name, conflicts).Read();
 }
 
 }  // namespace mference

@@ -29,7 +29,8 @@ struct TokenizerParts {
 
 // Both throw as Tokenizer::Load does. The file is read through a window: beside the parts
 // themselves, loading holds less than a megabyte and what growing tables leave behind.
-TokenizerParts ReadTokenizerFile(const std::filesystem::path& path);
-TokenizerParts ReadTokenizerJson(std::string_view json, const std::string& name);
+TokenizerParts ReadTokenizerFile(const std::filesystem::path& path, IdConflicts conflicts);
+TokenizerParts ReadTokenizerJson(std::string_view json, const std::string& name,
+                                 IdConflicts conflicts);
 
 }  // namespace mference

@@ -45,14 +45,24 @@ Vocabulary::AddResult Vocabulary::Add(std::string_view token, TokenId id) {
   if (Find(token)) return AddResult::kDuplicateToken;
   if (!Text(id).empty()) return AddResult::kDuplicateId;
   if (2 * (size_ + 1) > slots_.size() && !Grow()) return AddResult::kColliding;
-  const auto index = static_cast<size_t>(id);
-  if (index >= entries_.size()) entries_.resize(index + 1);
-  entries_[index].offset = static_cast<uint32_t>(blob_.size());
-  entries_[index].length = static_cast<uint16_t>(token.size());
-  blob_.insert(blob_.end(), token.begin(), token.end());
+  if (static_cast<size_t>(id) >= entries_.size()) entries_.resize(static_cast<size_t>(id) + 1);
+  SetText(token, id);
   ++size_;
   return Insert(HashBytes(token.data(), token.size()), id) ? AddResult::kAdded
                                                            : AddResult::kColliding;
+}
+
+bool Vocabulary::Override(std::string_view token, TokenId id) {
+  // The slot of the former text stays and leads to a text that differs: nothing is found there.
+  SetText(token, id);
+  return Insert(HashBytes(token.data(), token.size()), id);
+}
+
+void Vocabulary::SetText(std::string_view token, TokenId id) {
+  Entry& entry = entries_[static_cast<size_t>(id)];
+  entry.offset = static_cast<uint32_t>(blob_.size());
+  entry.length = static_cast<uint16_t>(token.size());
+  blob_.insert(blob_.end(), token.begin(), token.end());
 }
 
 void Vocabulary::SetAdded(TokenId id, bool special) {

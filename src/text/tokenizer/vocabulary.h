@@ -26,6 +26,10 @@ class Vocabulary {
   // Adds a token. `id` is in [0, Tokenizer::kMaxTokenId], `token` has 1 to kMaxTokenBytes bytes.
   AddResult Add(std::string_view token, TokenId id);
 
+  // Gives `token`, which is not there yet, an id that another token has; that one's text is
+  // forgotten. False if the texts collide.
+  bool Override(std::string_view token, TokenId id);
+
   // Marks an existing token as an added token.
   void SetAdded(TokenId id, bool special);
 
@@ -64,6 +68,7 @@ class Vocabulary {
                ? entries_[static_cast<size_t>(id)].flags
                : uint16_t{0};
   }
+  void SetText(std::string_view token, TokenId id);
   bool Insert(uint64_t hash, TokenId id);
   bool Grow();
 

@@ -50,8 +50,8 @@ class Checker {
   void Expect(const Json& test, const char* field, const Json& expected, const Json& got) {
     if (expected == got) return;
     result_.failures.push_back(fmt::format("{} {}: expected {}, got {}",
-                                           test.at("id").get<std::string>(), field,
-                                           expected.dump(), got.dump()));
+                                           test.at("id").get<std::string>(), field, expected.dump(),
+                                           got.dump()));
   }
 
   const Tokenizer& tokenizer_;

@@ -1,5 +1,5 @@
-// Compares a tokenizer with a golden file in the format of tests/data/tokenizers. Shared by the unit
-// tests and by the check against published vocabularies.
+// Compares a tokenizer with a golden file in the format of tests/data/tokenizers. Shared by the
+// unit tests and by the check against published vocabularies.
 #pragma once
 
 #include <cstddef>
