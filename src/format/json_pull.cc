@@ -14,6 +14,9 @@ constexpr size_t kWindowBytes = 64 * 1024;
 constexpr size_t kMaxKeyBytes = 4096;
 constexpr size_t kMaxNumberBytes = 64;
 
+// Stands for itself inside a string.
+bool IsPlain(char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
+
 bool IsDigit(int c) { return c >= '0' && c <= '9'; }
 
 void AppendUtf8(std::string& out, uint32_t scalar) {
@@ -144,13 +147,17 @@ std::string JsonPull::String(size_t max_bytes) {
 void JsonPull::ReadStringInto(std::string& out, size_t max_bytes) {
   ++at_;  // the quote that the caller saw
   while (true) {
-    const char c = NextChar();
-    if (c == '"') break;
-    if (static_cast<unsigned char>(c) < 0x20) FailHere("a control character inside a string");
-    if (c == '\\') {
+    if (PeekChar() < 0) FailHere("the text ends inside a string");
+    // Whatever needs no attention is taken at once.
+    size_t end = at_;
+    while (end < window_.size() && IsPlain(window_[end])) ++end;
+    out += window_.substr(at_, end - at_);
+    at_ = end;
+    if (at_ < window_.size()) {
+      const char c = NextChar();
+      if (c == '"') break;
+      if (c != '\\') FailHere("a control character inside a string");
       ReadEscape(out);
-    } else {
-      out += c;
     }
     if (out.size() > max_bytes) {
       FailHere(fmt::format("a string of more than {} bytes", max_bytes));

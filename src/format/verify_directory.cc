@@ -55,7 +55,8 @@ class FileChecker {
   }
 
   void CheckFile(size_t number) {
-    const auto& [path, record] = files_[number];
+    const std::string& path = files_[number].first;
+    const FileRecord& record = files_[number].second;
     HashOptions hash;
     hash.drop_page_cache = true;
     uint64_t reported = 0;

@@ -193,7 +193,9 @@ TEST(Layout, LargeTextInBoundedMemory) {
   const Layout read = ReadLayout(OpenForReading(path), "layout.json");
   EXPECT_GT(std::filesystem::file_size(path), 5000000U);
   // A sanitizer keeps freed memory aside.
-  if (!kSanitized) EXPECT_LT(peak_kib() - before, 4096);
+  if (!kSanitized) {
+    EXPECT_LT(peak_kib() - before, 4096);
+  }
   ASSERT_EQ(read.layers.size(), 40U);
   EXPECT_EQ(read.layers[39].expert_offsets, layer.expert_offsets);
   EXPECT_EQ(read.layers[39].blob, layer.blob);
