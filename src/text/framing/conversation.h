@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct ChatMessage {
 // A declared tool. `parameters` is a JSON schema (an object), as the client wrote it.
 struct ToolDeclaration {
   std::string name;
-  std::string description;
+  std::optional<std::string> description;
   jinja::Value parameters;
 };
 
@@ -60,13 +61,15 @@ class MessagesError : public Error {
 struct ConversationLimits {
   size_t max_messages = 100'000;
   size_t max_tools = 256;
-  int max_json_depth = 64;  // of schemas and arguments
+  size_t max_json_depth = 64;  // of schemas and arguments
 };
 
 // Parses and checks. Both take values from ParseJsonValue or FromJson. `messages` must be a
-// non-empty array. Throws MessagesError.
+// non-empty array. Members that mean nothing here (`annotations`, vendors' own) are ignored; their
+// names are added to `ignored`, if given, for a log. Throws MessagesError.
 std::vector<ChatMessage> ParseMessages(const jinja::Value& messages,
-                                       const ConversationLimits& limits = {});
+                                       const ConversationLimits& limits = {},
+                                       std::set<std::string>* ignored = nullptr);
 // `tools` may be None: no tools. For Gemma, property names that its call syntax cannot write are
 // refused; every other family takes the schema as JSON. Throws MessagesError.
 std::vector<ToolDeclaration> ParseTools(const jinja::Value& tools, TextFamily family,

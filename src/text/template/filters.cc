@@ -435,7 +435,7 @@ Value ToJsonFilter(Interpreter& interpreter, const Value& input, Arguments& argu
       if (!width || *width > kMaxIndent) RaiseRuntime("tojson: indent must be a small integer");
       style.indent = std::string(static_cast<size_t>(std::max<int64_t>(0, *width)), ' ');
     }
-    style.item_separator = ",";
+    style.item_separator = std::string(1, ',');
   }
   if (bound[2] && !bound[2]->IsNone()) {
     const List separators = ToList(*bound[2]);

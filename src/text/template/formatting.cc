@@ -450,6 +450,11 @@ class BraceFormatter {
   Value First(const std::string& name) {
     const auto number = BigInt::FromDecimal(name);
     if (name.empty() || (number && name[0] != '-' && name[0] != '+')) {
+      const Numbering numbering = name.empty() ? Numbering::kAutomatic : Numbering::kManual;
+      if (numbering_ != Numbering::kNone && numbering_ != numbering) {
+        RaiseRuntime("cannot switch between manual and automatic field numbering");
+      }
+      numbering_ = numbering;
       const int64_t index = name.empty() ? next_++ : number->ToInt64().value_or(-1);
       if (index < 0 || static_cast<size_t>(index) >= arguments_.positional.size()) {
         RaiseRuntime(fmt::format("Replacement index {} out of range for positional args tuple",
@@ -546,6 +551,7 @@ class BraceFormatter {
 
   Interpreter& interpreter_;
   const CallArguments& arguments_;
+  enum class Numbering { kNone, kAutomatic, kManual } numbering_ = Numbering::kNone;
   int64_t next_ = 0;
 };
 

@@ -167,7 +167,12 @@ std::shared_ptr<Namespace> Interpreter::NewNamespace() {
 // ---- members and calls
 
 Value Interpreter::GetAttribute(const Value& object, std::string_view name) {
-  if (object.IsUndefined()) RaiseUndefined(object);
+  if (object.IsUndefined()) {
+    // Only Python's own attributes of the undefined object are there, and they are hidden.
+    auto hidden = object.undefined().forbidden ? std::nullopt : FindMethod(object, name);
+    if (hidden) return *hidden;
+    RaiseUndefined(object);
+  }
   if (object.IsObject()) {
     if (!IsHiddenName(name)) {
       if (auto found = object.object().Attribute(*this, name)) return *found;

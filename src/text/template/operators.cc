@@ -239,6 +239,24 @@ Value Repeat(const Value& sequence, const Value& times) {
   return sequence.IsList() ? Value::MakeList(std::move(items)) : Value::MakeTuple(std::move(items));
 }
 
+// Strings that are not markup yet, escaped: what markup makes of the arguments of its `%`.
+Value Escaped(const Value& value) {
+  if (value.IsString() && !value.string().markup) {
+    return Value::Str(EscapeHtml(value.string().traced), true);
+  }
+  if (value.IsTuple()) {
+    List items;
+    for (const Value& item : value.items()) items.push_back(Escaped(item));
+    return Value::MakeTuple(std::move(items));
+  }
+  if (value.IsDict()) {
+    Dict dict;
+    for (const auto& [key, member] : value.dict().entries()) dict.Set(key, Escaped(member));
+    return Value::MakeDict(std::move(dict));
+  }
+  return value;
+}
+
 bool IsRepeatable(const Value& value) {
   return value.IsString() || value.IsList() || value.IsTuple();
 }
@@ -406,7 +424,8 @@ bool Contains(const Value& container, const Value& item) {
 
 Value Binary(BinaryOperator op, const Value& a, const Value& b) {
   if (a.IsString() && op == BinaryOperator::kModulo) {
-    return Value::Str(PercentFormat(a.string().traced, b), a.string().markup);
+    const bool markup = a.string().markup;
+    return Value::Str(PercentFormat(a.string().traced, markup ? Escaped(b) : b), markup);
   }
   if (a.IsUndefined()) RaiseUndefined(a);
   if (b.IsUndefined()) RaiseUndefined(b);

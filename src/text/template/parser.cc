@@ -293,11 +293,8 @@ class Parser {
 
   void ParseFor(Body& body) {
     StatementPtr statement = MakeStatement(Statement::Kind::kFor, Take().line);
-    const int line = Current().line;
+    ++loop_nesting_;
     statement->target = ParseTarget({.end_name = "in"});
-    if (MentionsLoop(statement->target)) {
-      Fail("Can't assign to special loop variable in for-loop target", line);
-    }
     ExpectName("in");
     statement->expression = ParseTuple({.conditional = false, .end_name = "recursive"});
     const Softness soft(*this, false);
@@ -309,12 +306,8 @@ class Parser {
     mentions_.pop_back();
     statement->uses_loop = statement->recursive || mentions.special[kLoopSymbol];
     if (Take().IsName("else")) statement->otherwise = ParseTagBodyUntil("endfor");
+    --loop_nesting_;
     body.push_back(std::move(statement));
-  }
-
-  static bool MentionsLoop(const Target& target) {
-    if (target.kind == Target::Kind::kName) return target.symbol == kLoopSymbol;
-    return std::any_of(target.parts.begin(), target.parts.end(), MentionsLoop);
   }
 
   void ParseSet(Body& body) {
@@ -527,6 +520,9 @@ class Parser {
     const Token name = Take();
     Target target;
     target.symbol = Intern(name.text);
+    if (loop_nesting_ > 0 && target.symbol == kLoopSymbol) {
+      Fail("Can't assign to special loop variable in for-loop target", line);
+    }
     if (options.namespace_members && SkipOperator(".")) {
       target.kind = Target::Kind::kNamespaceMember;
       target.member = ExpectName().text;
@@ -964,6 +960,7 @@ class Parser {
   std::map<std::string, Symbol> symbol_ids_;
   std::vector<std::string> symbols_;
   int nesting_ = 0;
+  int loop_nesting_ = 0;
   bool soft_ = false;
   std::vector<Mentions*> mentions_;
   std::vector<std::string> open_tags_;
