@@ -75,6 +75,15 @@ class PosixLock final : public FileLock {
 
 class PosixFileSystem final : public FileSystem {
  public:
+  Path MakeDirectories(const Path& directory) override {
+    std::error_code error;
+    std::filesystem::create_directories(directory, error);
+    if (error) FailPath("create directory", directory, error.value());
+    Path resolved = std::filesystem::canonical(directory, error);
+    if (error) FailPath("resolve", directory, error.value());
+    return resolved;
+  }
+
   EntryType Examine(const Path& path) override {
     struct stat info {};
     if (lstat(path.c_str(), &info) != 0) {

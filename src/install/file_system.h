@@ -60,6 +60,8 @@ class FileSystem {
 
   using Path = std::filesystem::path;
 
+  // Creates what is missing of `directory` and returns it with every symbolic link resolved.
+  virtual Path MakeDirectories(const Path& directory) = 0;
   virtual EntryType Examine(const Path& path) = 0;
   virtual std::unique_ptr<File> CreateFile(const Path& path, unsigned mode) = 0;
   virtual std::unique_ptr<File> OpenFile(const Path& path, FileAccess access) = 0;

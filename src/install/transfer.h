@@ -1,0 +1,46 @@
+// Carrying out a range plan: fetch, copy, flush, record; each range once, in plan order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "install/checkpoint.h"
+#include "install/events.h"
+#include "install/output_hasher.h"
+#include "install/outputs.h"
+#include "install/range_plan.h"
+#include "install/source.h"
+
+namespace mference {
+
+struct TransferOptions {
+  // Ranges being fetched at once, on threads of their own; 1 fetches on the calling thread. Each
+  // one more costs one temporary file of up to a chunk with remote sources.
+  int ranges_in_flight = 1;
+  // Flush and record a range on a thread of its own while the next one is copied.
+  bool background_commit = true;
+  // May throw to stop. Called from the calling thread and the fetching threads.
+  std::function<void()> check_cancelled;
+  // Bytes received in this run, of all ranges; never falls. From the calling thread.
+  std::function<void(uint64_t fresh_bytes)> on_progress;
+};
+
+struct TransferFiles {
+  FileSystem& files;
+  std::filesystem::path checkpoint_path;
+  OutputFiles& outputs;
+  OutputHasher& hasher;
+  RangeCopier& copier;
+};
+
+// Transfers every range of `plan` that `checkpoint` does not have, recording each one as soon as
+// its bytes are on the disk. On an error everything recorded stays recorded.
+// `expected_digests`: what a range, by id, must digest to (a repair); others may be anything.
+void TransferRanges(SnapshotSource& source, const RangePlan& plan, Checkpoint& checkpoint,
+                    const TransferFiles& target, const TransferOptions& options,
+                    const std::map<std::string, std::string>& expected_digests = {});
+
+}  // namespace mference
