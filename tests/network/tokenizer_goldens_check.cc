@@ -19,15 +19,16 @@ int Run(const char* tokenizer_path, const char* golden_path) {
   const Json golden = ParseJson(ReadTextFile(golden_path, kMaxGoldenBytes), golden_path,
                                 ErrorCode::kInvalidArgument);
   const auto start = std::chrono::steady_clock::now();
-  const Tokenizer tokenizer = Tokenizer::Load(tokenizer_path);
+  const Tokenizer tokenizer = Tokenizer::Load(tokenizer_path, IdConflicts::kFollowReference);
   const std::chrono::duration<double, std::milli> load = std::chrono::steady_clock::now() - start;
   const GoldenResult result = CheckTokenizerGoldens(tokenizer, golden);
   for (const std::string& failure : result.failures) fmt::print("{}\n", failure);
-  fmt::print("{} tokens, loaded in {:.0f} ms, {:.1f} MiB; {} encode and {} decode cases, {} "
-             "differences\n",
-             tokenizer.vocab_size(), load.count(),
-             static_cast<double>(tokenizer.memory_bytes()) / (1 << 20), result.encode_cases,
-             result.decode_cases, result.failures.size());
+  fmt::print(
+      "{} tokens, loaded in {:.0f} ms, {:.1f} MiB; {} encode and {} decode cases, {} "
+      "differences\n",
+      tokenizer.vocab_size(), load.count(),
+      static_cast<double>(tokenizer.memory_bytes()) / (1 << 20), result.encode_cases,
+      result.decode_cases, result.failures.size());
   return result.failures.empty() ? 0 : 1;
 }
 

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "text/tokenizer/byte_alphabet.h"
-#include "text/tokenizer/json_pull.h"
+#include "text/tokenizer/json_cursor.h"
 #include "text/tokenizer/pipeline.h"
 #include "text/tokenizer/utf8.h"
 

@@ -1,4 +1,4 @@
-#include "text/tokenizer/json_pull.h"
+#include "text/tokenizer/json_cursor.h"
 
 #include <algorithm>
 #include <cstring>
@@ -106,6 +106,9 @@ std::string_view JsonCursor::String() {
       any |= c;
       if (c == '"') {
         const std::string_view text(window_.data() + begin, position_ - begin);
+        if (text.size() > kMaxStringBytes) {
+          FailHere("a string is longer than {} bytes", kMaxStringBytes);
+        }
         ++position_;
         if (any >= 0x80 && !IsValidUtf8(text)) FailHere("the string before is not valid UTF-8");
         return text;
