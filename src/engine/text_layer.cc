@@ -74,6 +74,22 @@ TextFamily TextFamilyOf(Family family) {
        FamilyName(family));
 }
 
+std::string_view BosSpelling(TextFamily family) {
+  const char* bos = TokensOf(family).bos;
+  return bos == nullptr ? std::string_view() : std::string_view(bos);
+}
+
+std::optional<std::string> ReadChatTemplate(const ModelDirectory& directory) {
+  if (directory.HasSidecar("chat_template.jinja")) {
+    return directory.ReadSidecar("chat_template.jinja", kMaxTemplateBytes);
+  }
+  if (!directory.HasSidecar("chat_template.json")) return std::nullopt;
+  const std::string name = (directory.path() / kTokenizerDirectory / "chat_template.json").string();
+  const Json document = ParseJson(directory.ReadSidecar("chat_template.json", kMaxTemplateBytes),
+                                  name, ErrorCode::kTemplateInvalid);
+  return JsonReader(document, name, ErrorCode::kTemplateInvalid).At("chat_template").String();
+}
+
 SamplingParams SamplingDefaults(const JsonReader& config) {
   SamplingParams params;
   if (config.Has("temperature"))
@@ -96,16 +112,7 @@ TextLayer TextLayer::Load(const ModelDirectory& directory, const JsonReader& con
   Tokenizer tokenizer = Tokenizer::FromJson(
       directory.ReadSidecar("tokenizer.json", Tokenizer::kMaxFileBytes), root + "tokenizer.json");
 
-  std::string source;
-  if (directory.HasSidecar("chat_template.jinja")) {
-    source = directory.ReadSidecar("chat_template.jinja", kMaxTemplateBytes);
-  } else if (directory.HasSidecar("chat_template.json")) {
-    const Json document = ParseJson(directory.ReadSidecar("chat_template.json", kMaxTemplateBytes),
-                                    root + "chat_template.json", ErrorCode::kTemplateInvalid);
-    source = JsonReader(document, root + "chat_template.json", ErrorCode::kTemplateInvalid)
-                 .At("chat_template")
-                 .String();
-  }
+  const std::string source = ReadChatTemplate(directory).value_or("");
   // A BOS that the vocabulary lacks (small test models) is no BOS.
   const bool has_bos = tokens.bos != nullptr && tokenizer.TokenToId(tokens.bos).has_value();
   PromptRenderer renderer =

@@ -18,6 +18,12 @@ namespace mference {
 
 TextFamily TextFamilyOf(Family family);
 
+// How a family's tokenizers spell the token that prompts begin with; empty: there is none.
+std::string_view BosSpelling(TextFamily family);
+
+// The installed chat template; nullopt where the model has none.
+std::optional<std::string> ReadChatTemplate(const ModelDirectory& directory);
+
 // Sampling defaults from generation_config.json over the program's own.
 SamplingParams SamplingDefaults(const JsonReader& generation_config);
 

@@ -1,0 +1,70 @@
+#include "cli/input.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/file.h"
+
+namespace mference::cli {
+namespace {
+
+// Appends what one read gives. 0 at the end, -1 when a signal came.
+ssize_t ReadSome(std::string& text) {
+  std::array<char, 65536> buffer;
+  const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+  if (got < 0 && errno == EINTR) return -1;
+  if (got < 0) FailErrno("cannot read standard input", errno);
+  text.append(buffer.data(), static_cast<size_t>(got));
+  if (text.size() > kMaxInputBytes) {
+    Fail(ErrorCode::kMetadataTooLarge, "standard input is longer than {} bytes", kMaxInputBytes);
+  }
+  return got;
+}
+
+}  // namespace
+
+std::string ReadInput(const std::filesystem::path& path) {
+  if (path != "-") return ReadTextFile(path, kMaxInputBytes);
+  std::string text;
+  while (ReadSome(text) != 0) {
+  }
+  return text;
+}
+
+bool InputIsTerminal() { return isatty(STDIN_FILENO) == 1; }
+
+LineStatus LineReader::Next(std::string* line) {
+  size_t searched = 0;
+  while (true) {
+    const size_t end = pending_.find('\n', searched);
+    if (end != std::string::npos) {
+      line->assign(pending_, 0, end);
+      pending_.erase(0, end + 1);
+      break;
+    }
+    if (ended_) {
+      if (pending_.empty()) return LineStatus::kEnd;
+      line->swap(pending_);
+      pending_.clear();
+      break;
+    }
+    searched = pending_.size();
+    const ssize_t got = ReadSome(pending_);
+    if (got < 0) return LineStatus::kInterrupted;
+    if (got == 0) ended_ = true;
+  }
+  if (line->ends_with('\r')) line->pop_back();
+  return LineStatus::kLine;
+}
+
+std::string_view Trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+}  // namespace mference::cli
