@@ -18,7 +18,7 @@ JsonCursor::JsonCursor(ReadAt read, uint64_t size, std::string name, uint64_t of
 // when the kept part already fills the window.
 bool JsonCursor::Refill(size_t keep_from) {
   const size_t kept = end_ - keep_from;
-  std::memmove(window_.data(), window_.data() + keep_from, kept);
+  if (kept > 0) std::memmove(window_.data(), window_.data() + keep_from, kept);
   base_ += keep_from;
   position_ -= keep_from;
   end_ = kept;
