@@ -53,7 +53,8 @@ int LfuPolicy::ChooseVictim(std::span<const SlotGuard> guards, SlotGuard level) 
 }
 
 uint32_t LfuPolicy::UseCount(int layer, int expert) const {
-  return use_counts_[static_cast<size_t>(layer * experts_per_layer_ + expert)];
+  return use_counts_[static_cast<size_t>(layer) * static_cast<size_t>(experts_per_layer_) +
+                     static_cast<size_t>(expert)];
 }
 
 }  // namespace mference

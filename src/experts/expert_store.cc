@@ -117,14 +117,15 @@ ExpertStream ExpertStore::Open(int layer, std::span<const int32_t> distinct_ids,
     asked_at = request_number_;
   }
   if (options_.on_open) options_.on_open(layer, distinct_ids);
+  const bool layer_is_open = EnsureLayerOpen(layer);
 
-  stream_ = {
-      .open = true, .order = order, .layer = layer, .count = static_cast<int>(distinct_ids.size())};
+  stream_ = {.open = true,
+             .failed = !layer_is_open,
+             .order = order,
+             .layer = layer,
+             .count = static_cast<int>(distinct_ids.size())};
   ++counters_.requests;
-  if (!EnsureLayerOpen(layer)) {
-    stream_.failed = true;
-    return ExpertStream(this);
-  }
+  if (!layer_is_open) return ExpertStream(this);
   if (in_flight_ > 0) Reap(/*wait=*/false);
 
   policy_->OnRequest(layer, distinct_ids);

@@ -17,6 +17,11 @@
 // empty -> reading -> ready, and back to empty when its read fails; an expert becomes visible when
 // its own read has landed, not when the whole request has.
 //
+// In kHitsFirst the victims of all misses are chosen in Open, in request order, after the request's
+// hits have been protected: one plan, as for a cache of a single layer. Where that is impossible
+// (more experts than free slots, or than the reader takes) the plan is not refused but continued as
+// slots come free.
+//
 // Threads: one thread at a time calls the store (the backend's driver thread); readers cross
 // threads behind `BlobReader`. After the first use of each layer nothing here allocates, locks or
 // throws on the way of a request, except for sleeping until a read lands. Misuse (a lease released

@@ -6,6 +6,7 @@
 #include <liburing.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -25,7 +26,7 @@ class IndexQueue {
 
   bool empty() const { return size_ == 0; }
   void Push(int index) {
-    Check(size_ < ring_.size(), "index queue overflow");
+    assert(size_ < ring_.size());
     ring_[(begin_ + size_++) % ring_.size()] = index;
   }
   int Pop() {
@@ -60,8 +61,8 @@ class UringReader : public BlobReader {
   }
 
   ~UringReader() override {
-    std::vector<ReadCompletion> landed(blobs_.size());
-    while (blobs_in_flight_ > 0) Wait(landed);
+    ReadCompletion landed;
+    while (blobs_in_flight_ > 0) Wait({&landed, 1});
     io_uring_queue_exit(&ring_);
   }
 
