@@ -54,6 +54,17 @@ void BM_Encode(benchmark::State& state, const Tokenizer& tokenizer, const std::s
       static_cast<double>(text.size()) / static_cast<double>(tokens);
 }
 
+// The first text that a tokenizer sees: no word is in its cache yet.
+void BM_EncodeFirst(benchmark::State& state, const std::string& path, const std::string& text) {
+  for (auto _ : state) {
+    state.PauseTiming();
+    const Tokenizer tokenizer = Tokenizer::Load(path, IdConflicts::kFollowReference);
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(tokenizer.Encode(text, SpecialParsing::kNone).size());
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * text.size()));
+}
+
 void BM_Decode(benchmark::State& state, const Tokenizer& tokenizer, const std::string& text) {
   const std::vector<TokenId> ids = tokenizer.Encode(text, SpecialParsing::kNone);
   for (auto _ : state) {
@@ -69,6 +80,8 @@ void Register(const std::string& path, const Tokenizer& tokenizer, const std::st
   static const std::string kSpaces(1'000'000, ' ');
   static const std::string kLetters(1'000'000, 'a');
   benchmark::RegisterBenchmark("load", BM_Load, path)->Unit(benchmark::kMillisecond);
+  benchmark::RegisterBenchmark("encode/first", BM_EncodeFirst, path, text)
+      ->Unit(benchmark::kMillisecond);
   const auto encode = [&](const char* name, const std::string& input, SpecialParsing parsing) {
     benchmark::RegisterBenchmark(name, [&tokenizer, &input, parsing](benchmark::State& state) {
       BM_Encode(state, tokenizer, input, parsing);

@@ -96,8 +96,9 @@ TEST(SplitPattern, UnsupportedConstructsAreRefusedByName) {
       {R"(a\)", "'\\ '"},
       {R"([])", "begins with ']'"},
   };
-  for (const auto& [pattern, name] : cases) {
-    EXPECT_THAT(Refusal([&] { SplitPattern(pattern, "where"); }), HasSubstr(name)) << pattern;
+  for (const auto& test : cases) {
+    EXPECT_THAT(Refusal([&] { SplitPattern(test.first, "where"); }), HasSubstr(test.second))
+        << test.first;
   }
   EXPECT_THAT(Refusal([] { SplitPattern("a*", "where"); }), HasSubstr("empty text"));
   EXPECT_THAT(Refusal([] { SplitPattern("(a", "where"); }), HasSubstr("does not compile"));

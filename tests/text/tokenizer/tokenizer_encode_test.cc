@@ -217,10 +217,10 @@ TEST_P(EveryTokenizer, WorkIsLinearInHeapEntriesOnHardTexts) {
   }
 }
 
-TEST_P(EveryTokenizer, EncodesAMillionOfTheSame) {
+TEST_P(EveryTokenizer, EncodesLongRunsOfTheSame) {
   for (const char* unit : {" ", "a", "\n", "A", "1", "'", "\u0301", "가", " a", "\n ", "<"}) {
     std::string text;
-    while (text.size() < 1'000'000) text += unit;
+    while (text.size() < 100'000) text += unit;
     const std::vector<TokenId> ids = tokenizer_.Encode(text, SpecialParsing::kAll);
     EXPECT_FALSE(ids.empty());
     EXPECT_TRUE(std::all_of(ids.begin(), ids.end(),
