@@ -8,8 +8,6 @@
 // string="false" JSON, and without the attribute JSON if it parses. Tolerated: a parameter left
 // open at the end of its invoke, and parameters inside a parameter, which become an object.
 
-#include <fmt/format.h>
-
 #include "text/dialects/dsml.h"
 #include "text/dialects/json_call.h"
 #include "text/dialects/literal_reader.h"

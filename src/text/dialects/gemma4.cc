@@ -7,8 +7,6 @@
 // An object is JSON's with bare keys and with strings between <|"|> tokens (see literal_reader.h).
 // A channel labelled `final` or `answer` is visible, any other is reasoning.
 
-#include <fmt/format.h>
-
 #include "text/dialects/literal_reader.h"
 #include "text/dialects/parsers.h"
 #include "text/dialects/reply_parser.h"

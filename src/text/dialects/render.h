@@ -6,13 +6,13 @@
 //
 // What a dialect cannot represent is refused, never written differently:
 //   all      a tool's name that is not one; arguments that are not a JSON object
-//   Gemma    reasoning or content before calls is fine; nothing else is excluded
 //   Qwen     keys that are empty or hold a newline, '<' or '>'; values that hold "</parameter>" or
 //            "</function>"; content of which a line begins with "<function="
 //   DSML     (no escapes) content, names, keys or values that hold "DSML｜"; keys with '"' or a
 //            newline
-// Types are not refused: Qwen's values carry none, so a string that looks like JSON needs a
-// declared type to come back as a string.
+// White space at the end of content before a call, and for Qwen and Maple newlines at its beginning
+// after reasoning, are lost when read back. Types are not refused: Qwen's values carry none, so a
+// string that looks like JSON needs a declared type to come back as a string.
 #pragma once
 
 #include <string>
