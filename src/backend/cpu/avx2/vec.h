@@ -16,7 +16,10 @@ struct Vec {
   static constexpr int kLanes = 8;
   // 12 accumulators, 2 vectors of B and a broadcast: 15 of 16 registers.
   static constexpr int kTileRows = 6;
-  static constexpr int kStreams = 4;
+  // As in avx512/vec.h; 2 x 2 sums twice, words, values and a vector of x are 13 of 16 registers.
+  static constexpr int kStreams = 2;
+  static constexpr int kFewBatch = 2;
+  static constexpr int kFewRows = 8;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set(float x) { return _mm256_set1_ps(x); }
@@ -112,6 +115,20 @@ struct Vec {
     }
   }
 
+  // The last code reaches the sign bit, which the conversion would take for one: it is shifted
+  // down and the result scaled back.
+  template <int kBits, int kIndex>
+  static F CodeInPlace(I a) {
+    constexpr int kShift = kBits * kIndex;
+    if constexpr (kShift + kBits == 32) {
+      return Mul(_mm256_cvtepi32_ps(_mm256_srli_epi32(a, kShift)),
+                 Set(static_cast<float>(1u << kShift)));
+    } else {
+      return _mm256_cvtepi32_ps(
+          _mm256_and_si256(a, _mm256_set1_epi32(static_cast<int>(((1u << kBits) - 1u) << kShift))));
+    }
+  }
+
   template <int kGroups>
   static F SpreadBf16(const uint16_t* p) {
     if constexpr (kGroups == 1) {
@@ -128,7 +145,18 @@ struct Vec {
     }
   }
 
-  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  template <int kGroups>
+  static F SpreadBf16Partial(const uint16_t* p, int n) {
+    uint16_t padded[kGroups] = {};
+    for (int i = 0; i < n; ++i) padded[i] = p[i];
+    return SpreadBf16<kGroups>(padded);
+  }
+
+  // Inlined by force: a function of nothing but a prefetch counts as one without effect, and GCC
+  // drops calls of it.
+  [[gnu::always_inline]] static void Prefetch(const void* p) {
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  }
 
  private:
   static I Mask(int n) {

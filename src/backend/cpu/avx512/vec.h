@@ -17,9 +17,12 @@ struct Vec {
   static constexpr int kLanes = 16;
   // 24 accumulators, 2 vectors of B and a broadcast: 27 of 32 registers.
   static constexpr int kTileRows = 12;
-  // Each row of a matrix-vector product has its own stream of weights: 4 share the loads of x and
-  // hide the latency of the sums.
+  // Register tile of a product with few rows of activations: weight rows times activation rows.
+  // Codes are decoded on ports that multiply-adds leave free, so it runs at their peak.
   static constexpr int kStreams = 4;
+  static constexpr int kFewBatch = 4;
+  // Up to how many rows of activations that is faster than a decoded tile.
+  static constexpr int kFewRows = 48;
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float x) { return _mm512_set1_ps(x); }
@@ -112,34 +115,51 @@ struct Vec {
     }
   }
 
+  template <int kBits, int kIndex>
+  static F CodeInPlace(I a) {
+    const I code = _mm512_and_si512(
+        a, _mm512_set1_epi32(static_cast<int>(((1u << kBits) - 1u) << (kBits * kIndex))));
+    return kBits * (kIndex + 1) == 32 ? _mm512_cvtepu32_ps(code) : _mm512_cvtepi32_ps(code);
+  }
+
   template <int kGroups>
   static F SpreadBf16(const uint16_t* p) {
-    I words;
     if constexpr (kGroups == 1) {
-      return Set1Bf16(*p);
+      return _mm512_castsi512_ps(
+          _mm512_set1_epi32(static_cast<int32_t>(static_cast<uint32_t>(*p) << 16)));
     } else if constexpr (kGroups == 2) {
       int32_t packed;
       std::memcpy(&packed, p, sizeof packed);
-      words = _mm512_set1_epi32(packed);
+      return Spread<kGroups>(_mm512_set1_epi32(packed));
     } else if constexpr (kGroups == 4) {
       int64_t packed;
       std::memcpy(&packed, p, sizeof packed);
-      words = _mm512_set1_epi64(packed);
+      return Spread<kGroups>(_mm512_set1_epi64(packed));
     } else {
-      static_assert(kGroups == 8);
-      words = _mm512_broadcast_i32x4(
-          _mm_loadu_si128(static_cast<const __m128i_u*>(static_cast<const void*>(p))));
+      return SpreadBf16Partial<kGroups>(p, kGroups);
     }
-    // The upper half of lane l takes 16-bit word l * kGroups / 16; the lower half is zeroed.
-    constexpr int kShift = kGroups == 2 ? 3 : kGroups == 4 ? 2 : 1;
+  }
+  template <int kGroups>
+  static F SpreadBf16Partial(const uint16_t* p, int n) {
+    const auto mask = static_cast<__mmask8>((1u << n) - 1u);
+    return Spread<kGroups>(_mm512_broadcast_i32x4(_mm_maskz_loadu_epi16(mask, p)));
+  }
+
+  // Inlined by force: a function of nothing but a prefetch counts as one without effect, and GCC
+  // drops calls of it.
+  [[gnu::always_inline]] static void Prefetch(const void* p) {
+    _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  }
+
+ private:
+  // The upper half of lane l takes 16-bit word l * kGroups / 16; the lower half is zeroed.
+  template <int kGroups>
+  static F Spread(I words) {
+    constexpr int kShift = kGroups == 1 ? 4 : kGroups == 2 ? 3 : kGroups == 4 ? 2 : 1;
     const I lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const I index = _mm512_slli_epi32(_mm512_srli_epi32(lane, kShift), 16);
     return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, index, words));
   }
-
-  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-
- private:
   static __mmask16 Mask(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
   static __m256i Load256(const uint16_t* p) {
     return _mm256_loadu_si256(static_cast<const __m256i_u*>(static_cast<const void*>(p)));
@@ -147,10 +167,6 @@ struct Vec {
   static __m256i_u* As256(uint16_t* p) { return static_cast<__m256i_u*>(static_cast<void*>(p)); }
   static F Widen(__m256i bf16) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16));
-  }
-  static F Set1Bf16(uint16_t x) {
-    return _mm512_castsi512_ps(
-        _mm512_set1_epi32(static_cast<int32_t>(static_cast<uint32_t>(x) << 16)));
   }
 };
 

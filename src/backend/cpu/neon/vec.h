@@ -16,7 +16,10 @@ struct Vec {
   static constexpr int kLanes = 4;
   // 24 accumulators, 2 vectors of B and a broadcast: 27 of 32 registers.
   static constexpr int kTileRows = 12;
+  // As in avx512/vec.h.
   static constexpr int kStreams = 4;
+  static constexpr int kFewBatch = 2;
+  static constexpr int kFewRows = 8;
 
   static F Zero() { return vdupq_n_f32(0); }
   static F Set(float x) { return vdupq_n_f32(x); }
@@ -105,6 +108,11 @@ struct Vec {
     return vcvtq_f32_u32(vandq_u32(a, vdupq_n_u32((1u << kBits) - 1u)));
   }
 
+  template <int kBits, int kIndex>
+  static F CodeInPlace(I a) {
+    return vcvtq_f32_u32(vandq_u32(a, vdupq_n_u32(((1u << kBits) - 1u) << (kBits * kIndex))));
+  }
+
   template <int kGroups>
   static F SpreadBf16(const uint16_t* p) {
     if constexpr (kGroups == 1) {
@@ -116,7 +124,16 @@ struct Vec {
     }
   }
 
-  static void Prefetch(const void* p) { __builtin_prefetch(p); }
+  template <int kGroups>
+  static F SpreadBf16Partial(const uint16_t* p, int n) {
+    uint16_t padded[kGroups] = {};
+    for (int i = 0; i < n; ++i) padded[i] = p[i];
+    return SpreadBf16<kGroups>(padded);
+  }
+
+  // Inlined by force: a function of nothing but a prefetch counts as one without effect, and GCC
+  // drops calls of it.
+  [[gnu::always_inline]] static void Prefetch(const void* p) { __builtin_prefetch(p); }
 
  private:
   static F PowerOfTwo(int32x4_t n) {

@@ -5,8 +5,8 @@
 // word: so a block of kLanes * kPerWord values comes out in the order (j, word), and activations
 // are brought into the same order once, by Unshuffle.
 //
-// Few rows of activations (n <= kFewRows): each weight vector is decoded into a register and used
-// for the n rows. Affine weights use the identity, per group,
+// Few rows of activations (n <= V::kFewRows): each weight vector is decoded into a register and
+// used for the n rows. Affine weights use the identity, per group,
 //   sum of (s code + b) x = s * (sum of code x) + b * (sum of x),
 // with the sums of x prepared once.
 //
@@ -36,14 +36,27 @@ struct Weights {
   // Value j of each word; a code without scale and bias.
   template <int kIndex>
   [[gnu::always_inline]] static F Decode(I words) {
-    if constexpr (kFormat == WeightFormat::kF32) {
-      return V::FloatBits(words);
+    if constexpr (kAffine) {
+      return V::template Code<kBits>(V::template ShiftRight<kBits * kIndex>(words));
     } else if constexpr (kFormat == WeightFormat::kBf16) {
       return kIndex == 0 ? V::Bf16Low(words) : V::Bf16High(words);
     } else {
-      return V::template Code<kBits>(V::template ShiftRight<kBits * kIndex>(words));
+      return V::FloatBits(words);
     }
   }
+
+  // The same, a code times 2^(kBits * kIndex); and the factor that undoes it.
+  template <int kIndex>
+  [[gnu::always_inline]] static F DecodeInPlace(I words) {
+    if constexpr (kAffine) {
+      return V::template CodeInPlace<kBits, kIndex>(words);
+    } else {
+      return Decode<kIndex>(words);
+    }
+  }
+  template <int kIndex>
+  static constexpr float kInPlaceFactor =
+      kAffine ? 1.0f / static_cast<float>(1u << (kAffine ? kBits * kIndex : 0)) : 1.0f;
 };
 
 template <typename V, typename W>
@@ -54,8 +67,9 @@ struct Matmul {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kColumns = Micro::kColumns;
 
-  // Largest n of the path for few rows: above it a decoded tile pays (see bench/kernels_bench.cc).
-  static constexpr int kFewRows = 4;
+  // Hardware does not recognise several short streams: without this two rows at a time read 11 GB/s
+  // where one reads 28, with it both read 33. 250 ns of latency at 33 GB/s are 8 KiB.
+  static constexpr int kPrefetchBytes = 8192;
   // Columns of a decoded tile. With 32 rows it takes 32 KiB, and a panel of activations 12 KiB:
   // both fit a first-level cache of 48 KiB.
   static constexpr int kTileCols = 256;
@@ -76,7 +90,7 @@ struct Matmul {
 
   static size_t PreparedFloats(const WeightMatrix& shape, int n) {
     return static_cast<size_t>(n) *
-           static_cast<size_t>(n <= kFewRows ? PreparedStride(shape) : shape.cols);
+           static_cast<size_t>(n <= V::kFewRows ? PreparedStride(shape) : shape.cols);
   }
 
   static void PrepareFewRow(const WeightMatrix& shape, const float* x, float* out) {
@@ -88,7 +102,7 @@ struct Matmul {
       });
       Unshuffle<V, W::kPerWord, Log2(W::kPerWord)>(block);
       Unroll<W::kPerWord>([&](auto j) __attribute__((always_inline)) {
-        V::Store(out + c + j * kLanes, block[j]);
+        V::Store(out + c + j * kLanes, V::Mul(block[j], V::Set(W::template kInPlaceFactor<j>)));
       });
     }
     if constexpr (W::kAffine) {
@@ -105,7 +119,7 @@ struct Matmul {
 
   static void Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int n,
                       int begin, int end, float* prepared) {
-    if (n <= kFewRows) {
+    if (n <= V::kFewRows) {
       for (int i = begin; i < end; ++i) {
         PrepareFewRow(shape, x + i * x_stride,
                       prepared + static_cast<ptrdiff_t>(i) * PreparedStride(shape));
@@ -129,50 +143,62 @@ struct Matmul {
     const int groups = Groups(w);
     const std::byte* data = Row(w, r);
     const uint16_t* scales = w.scales + static_cast<size_t>(r) * static_cast<size_t>(groups);
-    F total[kRows][kCount];
-    Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-      Unroll<kCount>([&](auto i) __attribute__((always_inline)) { total[row][i] = V::Zero(); });
-    });
+    // One sum would make each block a chain of dependent multiply-adds.
+    constexpr int kChains = kCount == 1 ? 2 : 1;
+    F total[kRows][kCount][kChains];
 
     // Adds the products of one block of words to `sum`.
-    const auto add_block = [&](const I(&words)[kRows], int c, F(&sum)[kRows][kCount])
+    const auto add_block = [&](const I(&words)[kRows], int c, F(&sum)[kRows][kCount][kChains])
         __attribute__((always_inline)) {
       Unroll<W::kPerWord>([&](auto j) __attribute__((always_inline)) {
         F value[kRows];
         Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-          value[row] = W::template Decode<j>(words[row]);
+          value[row] = W::template DecodeInPlace<j>(words[row]);
         });
         Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
           const F x = V::Load(prepared + i * stride + c + j * kLanes);
           Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-            sum[row][i] = V::Fma(value[row], x, sum[row][i]);
+            F& chain = sum[row][i][j % kChains];
+            chain = V::Fma(value[row], x, chain);
           });
         });
       });
     };
-    const auto clear = [](F(&sum)[kRows][kCount]) __attribute__((always_inline)) {
+    const auto clear = [](F(&sum)[kRows][kCount][kChains]) __attribute__((always_inline)) {
       Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-        Unroll<kCount>([&](auto i) __attribute__((always_inline)) { sum[row][i] = V::Zero(); });
+        Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+          Unroll<kChains>([&](auto chain)
+                              __attribute__((always_inline)) { sum[row][i][chain] = V::Zero(); });
+        });
       });
     };
-    const auto add_scaled = [&](auto row, F scale, const F(&sum)[kRows][kCount])
+    const auto joined = [](const F(&chains)[kChains]) __attribute__((always_inline)) {
+      F sum = chains[0];
+      Unroll<kChains - 1>([&](auto j)
+                              __attribute__((always_inline)) { sum = V::Add(sum, chains[j + 1]); });
+      return sum;
+    };
+    const auto add_scaled = [&](auto row, F scale, const F(&sum)[kRows][kCount][kChains])
         __attribute__((always_inline)) {
       Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-        total[row][i] = V::Fma(scale, sum[row][i], total[row][i]);
+        total[row][i][0] = V::Fma(scale, joined(sum[row][i]), total[row][i][0]);
       });
     };
 
+    clear(total);
     constexpr int kStep = W::kBlock * W::kBlocksPerGroup;
     constexpr int kBlockBytes = kLanes * 4;
     int c = 0;
     for (; c + kStep <= w.cols; c += kStep) {
       I words[kRows];
       if constexpr (W::kAffine) {
-        F sum[kRows][kCount];
+        F sum[kRows][kCount][kChains];
         clear(sum);
         Unroll<W::kBlocksPerGroup>([&](auto block) __attribute__((always_inline)) {
           Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-            words[row] = V::LoadWords(data + row * row_bytes + block * kBlockBytes);
+            const std::byte* at = data + row * row_bytes + block * kBlockBytes;
+            words[row] = V::LoadWords(at);
+            V::Prefetch(at + kPrefetchBytes);
           });
           add_block(words, c + block * W::kBlock, sum);
         });
@@ -195,14 +221,15 @@ struct Matmul {
         words[row] = V::LoadWordsPartial(data + row * row_bytes, rest);
       });
       if constexpr (W::kAffine) {
-        F sum[kRows][kCount];
+        F sum[kRows][kCount][kChains];
         clear(sum);
         add_block(words, c, sum);
         const int rest_groups = (w.cols - c) / W::kGroup;
         Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-          uint16_t padded[W::kGroupsPerBlock] = {};
-          for (int g = 0; g < rest_groups; ++g) padded[g] = scales[row * groups + g];
-          add_scaled(row, V::template SpreadBf16<W::kGroupsPerBlock>(padded), sum);
+          add_scaled(
+              row,
+              V::template SpreadBf16Partial<W::kGroupsPerBlock>(scales + row * groups, rest_groups),
+              sum);
         });
       } else {
         add_block(words, c, total);
@@ -216,27 +243,48 @@ struct Matmul {
           const uint16_t* p = biases + row * groups + g;
           const F bias = g + kLanes <= groups ? V::LoadBf16(p) : V::LoadBf16Partial(p, groups - g);
           Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-            total[row][i] = V::Fma(bias, V::Load(sums + i * stride + g), total[row][i]);
+            total[row][i][0] = V::Fma(bias, V::Load(sums + i * stride + g), total[row][i][0]);
           });
         });
       }
     }
     Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
       Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-        y[i * y_stride + r + row] = V::Sum(total[row][i]);
+        y[i * y_stride + r + row] = V::Sum(joined(total[row][i]));
       });
     });
   }
 
-  template <int kCount>
-  static void Few(const WeightMatrix& w, const float* prepared, float* y, ptrdiff_t y_stride,
-                  int row_begin, int row_end) {
-    constexpr int kStreams = kCount == 1 ? V::kStreams : V::kStreams / 2;
-    int r = row_begin;
-    for (; r + kStreams <= row_end; r += kStreams) {
-      FewTile<kStreams, kCount>(w, prepared, y, y_stride, r);
+  // All rows of activations, V::kFewBatch at a time, over `kRows` weight rows, which stay in the
+  // first-level cache from pass to pass.
+  template <int kRows>
+  [[gnu::always_inline]] static void FewPasses(const WeightMatrix& w, const float* prepared, int n,
+                                               float* y, ptrdiff_t y_stride, int r) {
+    const ptrdiff_t stride = PreparedStride(w);
+    for (int i = 0; i < n; i += V::kFewBatch) {
+      const float* x = prepared + i * stride;
+      float* out = y + i * y_stride;
+      const int rest = n - i;
+      Unroll<V::kFewBatch>([&](auto index) __attribute__((always_inline)) {
+        constexpr int kCount = index + 1;
+        if (kCount == V::kFewBatch ? rest >= kCount : rest == kCount) {
+          FewTile<kRows, kCount>(w, x, out, y_stride, r);
+        }
+      });
     }
-    for (; r < row_end; ++r) FewTile<1, kCount>(w, prepared, y, y_stride, r);
+  }
+
+  static void Few(const WeightMatrix& w, const float* prepared, int n, float* y, ptrdiff_t y_stride,
+                  int row_begin, int row_end) {
+    int r = row_begin;
+    if (n == 1) {
+      for (; r + 2 <= row_end; r += 2) FewTile<2, 1>(w, prepared, y, y_stride, r);
+    } else {
+      for (; r + V::kStreams <= row_end; r += V::kStreams) {
+        FewPasses<V::kStreams>(w, prepared, n, y, y_stride, r);
+      }
+    }
+    for (; r < row_end; ++r) FewPasses<1>(w, prepared, n, y, y_stride, r);
   }
 
   // ---- Many rows of activations.
@@ -343,18 +391,10 @@ struct Matmul {
 
   static void Run(const WeightMatrix& w, const float* prepared, int n, float* y, ptrdiff_t y_stride,
                   int row_begin, int row_end) {
-    static_assert(kFewRows == 4);
-    switch (n) {
-      case 1:
-        return Few<1>(w, prepared, y, y_stride, row_begin, row_end);
-      case 2:
-        return Few<2>(w, prepared, y, y_stride, row_begin, row_end);
-      case 3:
-        return Few<3>(w, prepared, y, y_stride, row_begin, row_end);
-      case 4:
-        return Few<4>(w, prepared, y, y_stride, row_begin, row_end);
-      default:
-        return Many(w, prepared, n, y, y_stride, row_begin, row_end);
+    if (n <= V::kFewRows) {
+      Few(w, prepared, n, y, y_stride, row_begin, row_end);
+    } else {
+      Many(w, prepared, n, y, y_stride, row_begin, row_end);
     }
   }
 };

@@ -6,9 +6,9 @@
 //
 //   F, I                     V::kLanes floats; as many 32-bit words
 //   kTileRows                rows of activations a register tile takes (times 2 vectors of weights)
-//   kStreams                 weight rows a matrix-vector product reads at a time
-//   LoadPartial, StorePartial, LoadWordsPartial, LoadBf16Partial
-//                            the first n < kLanes elements; the rest reads as zero, is not written
+//   kStreams, kFewBatch      weight rows and activation rows of the register tile for few rows
+//   kFewRows                 the most activation rows that count as few
+//   *Partial(..., n)         the first n elements; the rest reads as zero, is not written
 //   Min(a, b), Max(a, b)     b if either is NaN
 //   ScaleByPowerOfTwo(a, n)  a * 2^n for integral n in [-160, 160]
 //   Deinterleave(a, b)       the even and the odd elements of the sequence a, b
