@@ -137,6 +137,28 @@ class BackendProbe {
                          std::span<const float> weights) = 0;
 };
 
+// A causal depthwise convolution with a carried tail, followed by SiLU.
+struct ShortConvolutionSpec {
+  Vector weights;  // [channels, taps], the last tap for the current row
+  int32_t taps = 0;
+  StateBlock tail = {};  // the newest taps - 1 input rows, oldest first, in the KV type
+};
+
+// The gated delta rule (Qwen's linear attention). Per value head n with state S [value_dim,
+// key_dim], key head n / (value_heads / key_heads), and for each row
+//   q = l2(q) / sqrt(key_dim), k = l2(k), l2(x) = x / sqrt(sum(x^2) + 1e-6)
+//   alpha = exp(-exp(a_log) * softplus(a + dt_bias)), beta = sigmoid(b)
+//   S = alpha S;  S = S + beta (v - S k) k^T;  y = S q
+struct DeltaNetSpec {
+  int32_t key_heads = 0;
+  int32_t value_heads = 0;
+  int32_t key_dim = 0;
+  int32_t value_dim = 0;
+  Vector a_log;           // [value_heads]
+  Vector dt_bias;         // [value_heads]
+  StateBlock state = {};  // FP32 [value_heads, value_dim, key_dim]
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -150,9 +172,10 @@ class Backend {
   virtual Matrix LoadMatrix(const MatrixWeights& weights) = 0;
   // A resident vector times `factor`.
   virtual Vector LoadVector(const VectorWeights& weights, float factor = 1.0f) = 0;
-  // Angles position * frequencies[pair], for the first `frequencies.size()` of `head_dim / 2`
-  // split-half pairs (x_i, x_{i + head_dim/2}); the other pairs pass unrotated.
-  virtual RopeTable LoadRope(std::span<const double> frequencies, int32_t head_dim) = 0;
+  // Angles position * frequencies[pair]. Within the first `rotary_dim` columns of a head, the first
+  // `frequencies.size()` of the split-half pairs (x_i, x_{i + rotary_dim/2}) rotate; all other
+  // columns pass unrotated.
+  virtual RopeTable LoadRope(std::span<const double> frequencies, int32_t rotary_dim) = 0;
   virtual ExpertLayer LoadExpertLayer(const ExpertLayerWeights& weights) = 0;
   // Declares an activation tensor; its memory comes with `ReserveScratch`.
   virtual Tensor NewTensor(int32_t cols, ElementType type = ElementType::kF32) = 0;
@@ -179,10 +202,22 @@ class Backend {
   virtual void HeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float eps, Tensor out) = 0;
   // Rotates each head of x by the row's position; out may be F16 (then rounded to it) or x itself.
   virtual void Rope(Tensor x, int32_t head_dim, RopeTable table, Tensor out) = 0;
+  // out = x in out's element type.
+  virtual void Convert(Tensor x, Tensor out) = 0;
   // residual = (residual + RmsNorm(x, weight)) * scale.
   virtual void AddRmsNorm(Tensor residual, Tensor x, Vector weight, float eps, float scale) = 0;
   // out = a + b.                                                              May be in place.
   virtual void Add(Tensor a, Tensor b, Tensor out) = 0;
+  // out = a + sigmoid(gate) * x, one gate per row, [rows, 1].                 May be in place.
+  virtual void AddGated(Tensor a, Tensor x, Tensor gate, Tensor out) = 0;
+  // out = x * sigmoid(gate), element by element.                              May be in place.
+  virtual void MultiplySigmoid(Tensor x, Tensor gate, Tensor out) = 0;
+  // out = RmsNorm over each head of `head_dim` columns of x, times silu(gate). May be in place.
+  virtual void GatedHeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float eps, Tensor gate,
+                                Tensor out) = 0;
+  // x [rows, heads * 2 * head_dim] holds two interleaved halves per head; each goes to a tensor of
+  // its own, [rows, heads * head_dim].
+  virtual void SplitHeads(Tensor x, int32_t head_dim, Tensor first, Tensor second) = 0;
 
   // out[t] = W x[t].
   virtual void MatMul(Tensor x, const Matrix& weights, Tensor out) = 0;
@@ -196,6 +231,13 @@ class Backend {
   virtual void Attention(const AttentionSpec& spec, Tensor q, Tensor k, Tensor v, Tensor out) = 0;
   // Stores the step's rows into a ring or append-only block, after every operation that reads it.
   virtual void Commit(StateBlock block, Tensor rows) = 0;
+
+  // out = silu(convolution of the tail and x), [rows, channels] both; then the tail moves on.
+  virtual void ShortConvolution(const ShortConvolutionSpec& spec, Tensor x, Tensor out) = 0;
+  // qkv [rows, (2 * key_heads * key_dim + value_heads * value_dim)]: q, k, v, each head-major;
+  // a, b [rows, value_heads]; out [rows, value_heads * value_dim]. The state moves on.
+  virtual void GatedDeltaNet(const DeltaNetSpec& spec, Tensor qkv, Tensor a, Tensor b,
+                             Tensor out) = 0;
 
   // Chooses experts from x [rows, hidden] and starts reading those that are not cached.
   virtual Routing Route(Tensor x, const RouterSpec& spec) = 0;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "model/gemma4/forward.h"
+#include "model/qwen36/forward.h"
 
 namespace mference {
 namespace {
@@ -16,6 +17,7 @@ struct ForwardPass {
 
 constexpr ForwardPass kForwardPasses[] = {
     {Family::kGemma4, gemma4::MakeGemma4},
+    {Family::kQwen36, qwen36::MakeQwen36},
 };
 
 }  // namespace

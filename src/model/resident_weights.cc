@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "base/float16.h"
@@ -46,13 +47,18 @@ MatrixWeights ResidentWeights::Matrix(const std::string& name, int32_t rows, int
 }
 
 VectorWeights ResidentWeights::Vector(const std::string& name, int32_t size) const {
+  return Flat(name, {size});
+}
+
+VectorWeights ResidentWeights::Flat(const std::string& name,
+                                    std::initializer_list<int32_t> shape) const {
   const ResidentTensor& tensor = directory_.Tensor(name);
-  const std::array<uint32_t, 1> shape = {static_cast<uint32_t>(size)};
   const WeightEncoding encoding = PlainEncoding(tensor);
-  RequirePlain(tensor, tensor.dtype, shape);
+  const std::vector<uint32_t> expected(shape.begin(), shape.end());
+  RequirePlain(tensor, tensor.dtype, expected);
   return {.name = name,
           .encoding = encoding,
-          .size = size,
+          .size = static_cast<int32_t>(tensor.element_count()),
           .data = directory_.Bytes(tensor.weight).data()};
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "backend/backend.h"
@@ -19,6 +20,8 @@ class ResidentWeights {
   // [rows, cols] (bits and group are taken from the tensor's own sizes).
   MatrixWeights Matrix(const std::string& name, int32_t rows, int32_t cols) const;
   VectorWeights Vector(const std::string& name, int32_t size) const;
+  // A tensor of several dimensions, row-major, as one vector.
+  VectorWeights Flat(const std::string& name, std::initializer_list<int32_t> shape) const;
   // The value of a one-element tensor.
   float Scalar(const std::string& name) const;
   // The blobs of model layer `layer`: gate and up [intermediate, hidden], down [hidden,

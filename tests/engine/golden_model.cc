@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "install/installer.h"
 #include "install/local_source.h"
 
@@ -50,15 +52,58 @@ std::filesystem::path GoldenPath(const std::string& family) {
   return std::filesystem::path(MFERENCE_TEST_DATA) / "goldens" / family;
 }
 
-template <typename Value>
-std::vector<Value> Reference::Values(const std::string& name) const {
-  const std::span<const std::byte> bytes = file_.Bytes(file_.Tensor(name));
-  std::vector<Value> values(bytes.size() / sizeof(Value));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+// The header of a safetensors file: a length of 8 bytes, then JSON. Read here without the product's
+// reader, which knows fewer types and is under test itself.
+Reference::Reference(const std::filesystem::path& file)
+    : content_(ReadTextFile(file, uint64_t{1} << 30)) {
+  uint64_t length = 0;
+  std::memcpy(&length, content_.data(), sizeof(length));
+  header_ = Json::parse(std::string_view(content_).substr(8, length));
+}
+
+Reference::View Reference::Find(const std::string& name) const {
+  const Json& tensor = header_.at(name);
+  const size_t data = content_.size() - [this] {
+    size_t end = 0;
+    for (const auto& [key, value] : header_.items()) {
+      if (key != "__metadata__") end = std::max(end, value.at("data_offsets")[1].get<size_t>());
+    }
+    return end;
+  }();
+  const size_t begin = tensor.at("data_offsets")[0];
+  const size_t end = tensor.at("data_offsets")[1];
+  return {tensor.at("dtype"), std::string_view(content_).substr(data + begin, end - begin)};
+}
+
+namespace {
+
+template <typename Stored, typename Value>
+std::vector<Value> Widen(std::string_view bytes) {
+  std::vector<Value> values(bytes.size() / sizeof(Stored));
+  for (size_t i = 0; i < values.size(); ++i) {
+    Stored stored;
+    std::memcpy(&stored, bytes.data() + i * sizeof(Stored), sizeof(Stored));
+    values[i] = static_cast<Value>(stored);
+  }
   return values;
 }
-template std::vector<float> Reference::Values(const std::string& name) const;
-template std::vector<int32_t> Reference::Values(const std::string& name) const;
+
+}  // namespace
+
+std::vector<float> Reference::Floats(const std::string& name) const {
+  const View view = Find(name);
+  Check(view.dtype == "F32", "a float tensor");
+  return Widen<float, float>(view.bytes);
+}
+
+std::vector<int32_t> Reference::Ints(const std::string& name) const {
+  const View view = Find(name);
+  if (view.dtype == "U8") return Widen<uint8_t, int32_t>(view.bytes);
+  if (view.dtype == "U16") return Widen<uint16_t, int32_t>(view.bytes);
+  if (view.dtype == "I16") return Widen<int16_t, int32_t>(view.bytes);
+  Check(view.dtype == "I32", "an integer tensor");
+  return Widen<int32_t, int32_t>(view.bytes);
+}
 
 Difference Compare(std::span<const float> got, std::span<const float> expected) {
   Difference difference;

@@ -230,7 +230,9 @@ TEST_P(GoldenTest, Fp16KvStaysWithinItsBound) {
       }
     }
     const std::vector<float> expected = Logits(sequence);
-    EXPECT_GE(comparable, std::min<size_t>(length, 90));
+    // The oracle rounds keys before the rotation, a cache holds them rotated: the same error in
+    // size, other near-ties. Enough must be left to compare.
+    EXPECT_GE(comparable, length / 4) << "sequence " << sequence;
     EXPECT_TRUE(Near(std::span(got).first(comparable * vocab),
                      std::span(expected).first(comparable * vocab), GetParam().fp16_kv_tolerance))
         << "sequence " << sequence;
@@ -242,7 +244,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Golden{"gemma4",
                            3.4e-3,
                            0.14 * 1.5,
-                           {"embed", "attn", "dense_ffn", "routed_ffn", "out", "final_norm"}}),
+                           {"embed", "attn", "dense_ffn", "routed_ffn", "out", "final_norm"}},
+                    Golden{"qwen3_5_moe",
+                           4.0e-3,
+                           0.0018 * 2,
+                           {"embed", "attn", "ffn", "routed_ffn", "out", "final_norm"}}),
     [](const testing::TestParamInfo<Golden>& golden) { return std::string(golden.param.family); });
 
 }  // namespace

@@ -106,7 +106,8 @@ void CpuBackend::HeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float ep
 }
 
 void CpuBackend::Rope(Tensor x, int32_t head_dim, RopeTable table, Tensor out) {
-  const auto pairs = static_cast<int32_t>(ropes_[static_cast<size_t>(table.id)].frequencies.size());
+  const RopeInfo& rope = ropes_[static_cast<size_t>(table.id)];
+  const auto pairs = static_cast<int32_t>(rope.frequencies.size());
   const auto* const angles =
       reinterpret_cast<const float*>(scratch_.data() + plan_.rope[static_cast<size_t>(table.id)]);
   const float* const in = Floats(x);
@@ -116,7 +117,7 @@ void CpuBackend::Rope(Tensor x, int32_t head_dim, RopeTable table, Tensor out) {
     for (int32_t col = 0; col < x.cols; col += head_dim) {
       std::memcpy(head.data(), in + static_cast<size_t>(row) * static_cast<size_t>(x.cols) + col,
                   static_cast<size_t>(head_dim) * sizeof(float));
-      kernels_.rope(head.data(), head_dim / 2, pairs, cosines, cosines + pairs);
+      kernels_.rope(head.data(), rope.rotary_dim / 2, pairs, cosines, cosines + pairs);
       StoreHead(out, row, col, head.data(), head_dim);
     }
   });
@@ -148,6 +149,69 @@ void CpuBackend::Add(Tensor a, Tensor b, Tensor out) {
   ForRows(params_.rows, [&](int32_t row) {
     const size_t at = static_cast<size_t>(row) * static_cast<size_t>(a.cols);
     kernels_.add_scaled(left + at, right + at, 1.0f, a.cols, y + at);
+  });
+}
+
+void CpuBackend::AddGated(Tensor a, Tensor x, Tensor gate, Tensor out) {
+  const float* const base = Floats(a);
+  const float* const in = Floats(x);
+  const float* const gates = Floats(gate);
+  float* const y = Floats(out);
+  ForRows(params_.rows, [&](int32_t row) {
+    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(a.cols);
+    const float weight = 1.0f / (1.0f + std::exp(-gates[row]));
+    if (y != base) std::memcpy(y + at, base + at, static_cast<size_t>(a.cols) * sizeof(float));
+    kernels_.accumulate(weight, in + at, a.cols, y + at);
+  });
+}
+
+void CpuBackend::MultiplySigmoid(Tensor x, Tensor gate, Tensor out) {
+  const float* const in = Floats(x);
+  const float* const gates = Floats(gate);
+  float* const y = Floats(out);
+  ForRows(params_.rows, [&](int32_t row) {
+    const size_t at = static_cast<size_t>(row) * static_cast<size_t>(x.cols);
+    for (size_t i = at; i < at + static_cast<size_t>(x.cols); ++i) {
+      y[i] = in[i] / (1.0f + std::exp(-gates[i]));
+    }
+  });
+}
+
+void CpuBackend::GatedHeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float eps, Tensor gate,
+                                  Tensor out) {
+  const float* const in = Floats(x);
+  const float* const gates = Floats(gate);
+  float* const y = Floats(out);
+  const float* const w = WeightsOf(weight);
+  ForRows(params_.rows, [&](int32_t row) {
+    const size_t begin = static_cast<size_t>(row) * static_cast<size_t>(x.cols);
+    for (size_t at = begin; at < begin + static_cast<size_t>(x.cols);
+         at += static_cast<size_t>(head_dim)) {
+      kernels_.rms_norm(in + at, w, eps, head_dim, y + at);
+      kernels_.silu_product(gates + at, y + at, INFINITY, head_dim, y + at);
+    }
+  });
+}
+
+void CpuBackend::SplitHeads(Tensor x, int32_t head_dim, Tensor first, Tensor second) {
+  const float* const in = Floats(x);
+  float* const halves[] = {Floats(first), Floats(second)};
+  ForRows(params_.rows, [&](int32_t row) {
+    const float* from = in + static_cast<size_t>(row) * static_cast<size_t>(x.cols);
+    const size_t to = static_cast<size_t>(row) * static_cast<size_t>(first.cols);
+    for (int32_t col = 0; col < first.cols; col += head_dim) {
+      for (float* const half : halves) {
+        std::memcpy(half + to + col, from, static_cast<size_t>(head_dim) * sizeof(float));
+        from += head_dim;
+      }
+    }
+  });
+}
+
+void CpuBackend::Convert(Tensor x, Tensor out) {
+  const float* const in = Floats(x);
+  ForRows(params_.rows, [&](int32_t row) {
+    StoreHead(out, row, 0, in + static_cast<size_t>(row) * static_cast<size_t>(x.cols), x.cols);
   });
 }
 

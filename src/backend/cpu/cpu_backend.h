@@ -42,7 +42,7 @@ class CpuBackend final : public Backend {
 
   Matrix LoadMatrix(const MatrixWeights& weights) override;
   Vector LoadVector(const VectorWeights& weights, float factor) override;
-  RopeTable LoadRope(std::span<const double> frequencies, int32_t head_dim) override;
+  RopeTable LoadRope(std::span<const double> frequencies, int32_t rotary_dim) override;
   ExpertLayer LoadExpertLayer(const ExpertLayerWeights& weights) override;
   Tensor NewTensor(int32_t cols, ElementType type) override;
   uint64_t ScratchBytes(int32_t max_rows) const override;
@@ -58,11 +58,19 @@ class CpuBackend final : public Backend {
   void Rope(Tensor x, int32_t head_dim, RopeTable table, Tensor out) override;
   void AddRmsNorm(Tensor residual, Tensor x, Vector weight, float eps, float scale) override;
   void Add(Tensor a, Tensor b, Tensor out) override;
+  void AddGated(Tensor a, Tensor x, Tensor gate, Tensor out) override;
+  void MultiplySigmoid(Tensor x, Tensor gate, Tensor out) override;
+  void GatedHeadRmsNorm(Tensor x, int32_t head_dim, Vector weight, float eps, Tensor gate,
+                        Tensor out) override;
+  void SplitHeads(Tensor x, int32_t head_dim, Tensor first, Tensor second) override;
+  void Convert(Tensor x, Tensor out) override;
   void MatMul(Tensor x, const Matrix& weights, Tensor out) override;
   void GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
                    Tensor out) override;
   void Attention(const AttentionSpec& spec, Tensor q, Tensor k, Tensor v, Tensor out) override;
   void Commit(StateBlock block, Tensor rows) override;
+  void ShortConvolution(const ShortConvolutionSpec& spec, Tensor x, Tensor out) override;
+  void GatedDeltaNet(const DeltaNetSpec& spec, Tensor qkv, Tensor a, Tensor b, Tensor out) override;
   Routing Route(Tensor x, const RouterSpec& spec) override;
   void RoutedExperts(Tensor x, Routing routing, Tensor out) override;
   void Observe(const char* name, int32_t layer, Tensor x) override;
@@ -77,7 +85,7 @@ class CpuBackend final : public Backend {
   };
   struct RopeInfo {
     std::vector<double> frequencies;
-    int32_t head_dim = 0;
+    int32_t rotary_dim = 0;
   };
   struct ExpertLayerInfo {
     ExpertLayerWeights weights;
@@ -132,6 +140,8 @@ class CpuBackend final : public Backend {
                      int32_t n, float* y, float* up_out, ptrdiff_t stride);
   // Writes `n` floats of a head, in the tensor's element type.
   void StoreHead(Tensor out, int32_t row, int32_t col, const float* values, int32_t n);
+
+  void NormaliseHead(const float* x, int32_t n, float scale, float* out) const;
 
   void GroupPairs(RoutingTables& tables) const;
   void ComputeExpert(const ExpertLayerInfo& layer, const std::byte* blob, const float* x, int32_t n,

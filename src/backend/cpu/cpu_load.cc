@@ -83,9 +83,9 @@ Vector CpuBackend::LoadVector(const VectorWeights& weights, float factor) {
   return {.id = static_cast<int32_t>(vectors_.size()) - 1, .size = weights.size};
 }
 
-RopeTable CpuBackend::LoadRope(std::span<const double> frequencies, int32_t head_dim) {
-  Check(head_dim <= kMaxHeadDim, "head_dim exceeds what the kernels hold");
-  ropes_.push_back({{frequencies.begin(), frequencies.end()}, head_dim});
+RopeTable CpuBackend::LoadRope(std::span<const double> frequencies, int32_t rotary_dim) {
+  Check(rotary_dim <= kMaxHeadDim, "rotary_dim exceeds what the kernels hold");
+  ropes_.push_back({{frequencies.begin(), frequencies.end()}, rotary_dim});
   return {static_cast<int32_t>(ropes_.size()) - 1};
 }
 
