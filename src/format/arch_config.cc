@@ -111,10 +111,9 @@ constexpr auto kFamilies = std::to_array<std::pair<Family, const char*>>({
 Family ParseFamily(const JsonReader& value) {
   const std::string name = value.String();
   if (const auto family = ParseFamilyName(name)) return *family;
-  std::vector<std::string_view> known;
-  for (const auto& [family, family_name] : kFamilies) known.emplace_back(family_name);
-  Fail(ErrorCode::kUnknownFamily, "the manifest's family '{}' is not one of {}", name,
-       fmt::join(known, ", "));
+  std::string known;
+  for (const auto& [family, family_name] : kFamilies) known += fmt::format(" {}", family_name);
+  Fail(ErrorCode::kUnknownFamily, "the manifest's family '{}' is not one of{}", name, known);
 }
 
 std::vector<LayerKind> ParseLayerKinds(const JsonReader& value) {
@@ -156,6 +155,7 @@ std::string Show(const std::string& value) { return fmt::format("\"{}\"", value)
 std::string Show(Family value) { return FamilyName(value); }
 std::string Show(const std::vector<LayerKind>& value) {
   std::vector<int> codes;
+  codes.reserve(value.size());
   for (const LayerKind kind : value) codes.push_back(static_cast<int>(kind));
   return fmt::format("[{}]", fmt::join(codes, ","));
 }

@@ -51,7 +51,9 @@ FileTable ParseFileTable(const JsonReader& files, bool allow_manifest) {
   std::vector<std::string_view> paths;
   for (const auto& [path, value] : files.value().items()) {
     if (const std::string problem = PathProblem(path); !problem.empty()) {
-      files.FailHere(fmt::format("'{}' is {}", path, problem));
+      // Escaped: it may hold anything.
+      const std::string shown = Json(path).dump(-1, ' ', true, Json::error_handler_t::replace);
+      files.FailHere(fmt::format("{} is {}", shown, problem));
     }
     const std::string folded = AsciiLower(path);
     const bool is_manifest = folded == kManifestFile;

@@ -143,6 +143,7 @@ void CheckQuant(const QuantConfig& quant, Family family, const std::string& name
       continue;
     }
     std::vector<std::string> shown;
+    shown.reserve(allowed.size());
     for (const QuantSlot& slot : allowed) shown.push_back(Show(slot));
     Fail(ErrorCode::kQuantUnsupported, "{}: $.quant.{} is {}; {} models may have {}", name,
          field.name, Show(found), FamilyName(family), fmt::join(shown, " or "));

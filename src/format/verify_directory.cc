@@ -32,8 +32,9 @@ class FileChecker {
   // The problems by path. Rethrows what the progress callback threw.
   std::vector<FileProblem> Run() {
     std::vector<std::thread> threads;
-    const int count = std::max(1, options_.threads);
-    for (int i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
+    const auto count = static_cast<size_t>(std::max(1, options_.threads));
+    threads.reserve(count);
+    for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { Work(); });
     for (std::thread& thread : threads) thread.join();
     if (failure_) std::rethrow_exception(failure_);
     std::vector<FileProblem> found;
