@@ -151,6 +151,7 @@ TEST(Layers, ConcurrentFirstUse) {
   const ModelDirectory model = toy.Open();
   std::vector<int> found(8);
   std::vector<std::thread> threads;
+  threads.reserve(found.size());
   for (int& fd : found) threads.emplace_back([&] { fd = model.LayerFile(0).get(); });
   for (std::thread& thread : threads) thread.join();
   for (const int fd : found) EXPECT_EQ(fd, found.front());
