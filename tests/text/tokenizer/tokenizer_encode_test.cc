@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <random>
 #include <thread>
 
@@ -153,9 +154,9 @@ TEST_P(EveryTokenizer, ThreadsShareOneTokenizer) {
     texts.push_back(RandomText(tokenizer_, random_));
     expected.push_back(LoadTiny(GetParam()).Encode(texts.back(), SpecialParsing::kAll));
   }
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
+  std::array<std::thread, 4> threads;
+  for (std::thread& thread : threads) {
+    thread = std::thread([&] {
       for (size_t i = 0; i < texts.size(); ++i) {
         EXPECT_EQ(tokenizer_.Encode(texts[i], SpecialParsing::kAll), expected[i]);
       }

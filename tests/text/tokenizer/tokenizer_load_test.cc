@@ -82,7 +82,7 @@ TEST(LoadTokenizer, NestingIsBounded) {
               HasSubstr("longer than"));
   std::string sequence = "null";
   for (int i = 0; i < 30; ++i) {
-    sequence = R"({"type": "Sequence", "normalizers": [)" + sequence + "]}";
+    sequence = fmt::format(R"({{"type": "Sequence", "normalizers": [{}]}})", sequence);
   }
   EXPECT_THAT(TextFailure(R"({"normalizer": )" + sequence), HasSubstr("more than 16 components"));
 }
