@@ -56,6 +56,10 @@ TEST(Safetensors, OffsetsAreAbsoluteAndInFileOrder) {
 
 TEST(Safetensors, DamagedHeaders) {
   const auto tensor = [](const std::string& body) { return "{\"t\":{" + body + "}}"; };
+  constexpr const char* kTwice = R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                 R"("t":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+  constexpr const char* kOverlapping = R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                       R"("u":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}})";
   const std::string damaged[] = {
       "",
       "[]",
@@ -76,10 +80,8 @@ TEST(Safetensors, DamagedHeaders) {
       tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])"),
       tensor(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4])"),
       R"({"":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-      R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-      R"("t":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-      R"({"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
-      R"("u":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}})",
+      kTwice,
+      kOverlapping,
       "{\"__metadata__\":{\"a\":1}}",
       "{\"a\xff\":{}}",
       "{\"a\\ud800\":{}}",
