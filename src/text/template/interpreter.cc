@@ -149,6 +149,11 @@ Value Interpreter::Charged(Value value) {
   return value;
 }
 
+TracedString Interpreter::TextOf(const Value& value) {
+  if (!value.IsString()) Charge(value.weight());
+  return Str(value);
+}
+
 void Interpreter::Emit(const TracedString& text) {
   ChargeBytes(text.size());
   if (output_->size() + text.size() > options_.limits.max_output_bytes) {
@@ -332,7 +337,7 @@ Interpreter::Flow Interpreter::RunStatement(const Statement& statement,
       break;
     case Statement::Kind::kPrint: {
       const Value value = Evaluate(*statement.expression, scope);
-      Emit(value.IsString() ? value.string().traced : Str(value));
+      Emit(TextOf(value));
       break;
     }
     case Statement::Kind::kIf:
@@ -646,7 +651,7 @@ Value Interpreter::EvaluateConcat(const Expression& node, const std::shared_ptr<
   TracedString text;
   for (const ExpressionPtr& part : node.operands) {
     const Value value = Evaluate(*part, scope);
-    text.Append(value.IsString() ? value.string().traced : Str(value));
+    text.Append(TextOf(value));
   }
   return Charged(Value::Str(std::move(text)));
 }

@@ -75,6 +75,7 @@ class Interpreter {
   // Renders `body` in a scope of its own and returns its text.
   TracedString Capture(const Body& body, const std::shared_ptr<Scope>& scope);
   void Emit(const TracedString& text);
+  TracedString TextOf(const Value& value);  // str(value), paid for
 
   Value Evaluate(const Expression& node, const std::shared_ptr<Scope>& scope);
   Value EvaluateName(const Expression& node, const Scope& scope);

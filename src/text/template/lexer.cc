@@ -116,9 +116,10 @@ class Lexer {
       end = StripSpaceBefore(position_, tag);
     } else if (sign != '+' && block) {
       // lstrip_blocks: white space between the start of the line and the tag goes.
-      const size_t newline = source_.rfind('\n', tag == 0 ? 0 : tag - 1);
-      const bool found = newline != std::string::npos && newline >= position_ && newline < tag;
-      const size_t line_start = found ? newline + 1 : position_;
+      const std::string_view text = std::string_view(source_).substr(position_, tag - position_);
+      const size_t newline = text.rfind('\n');
+      const bool found = newline != std::string_view::npos;
+      const size_t line_start = found ? position_ + newline + 1 : position_;
       if ((found || line_starting_) && StripSpaceBefore(line_start, tag) == line_start) {
         end = line_start;
       }

@@ -83,9 +83,12 @@ struct Keyed {
 
 // Stable, as Python's sorted().
 void SortByKey(Interpreter& interpreter, std::vector<Keyed>& items, bool reverse) {
-  uint64_t weight = 1;
-  for (const Keyed& entry : items) weight += std::min<uint64_t>(entry.key.weight(), 1U << 20);
-  interpreter.Charge(weight * 16);
+  // Every key takes part in about log2(n) comparisons.
+  constexpr uint64_t kComparisons = 16;
+  for (const Keyed& entry : items) {
+    const uint64_t weight = entry.key.weight();
+    interpreter.Charge(weight > UINT64_MAX / kComparisons ? weight : weight * kComparisons);
+  }
   std::stable_sort(items.begin(), items.end(), [&](const Keyed& a, const Keyed& b) {
     return reverse ? Compare(b.key, a.key, Order::kLess) : Compare(a.key, b.key, Order::kLess);
   });
@@ -225,8 +228,9 @@ Value Join(Interpreter& interpreter, const Value& input, Arguments& arguments) {
   for (Value item; source->Next(&item); first = false) {
     const size_t before = out.size();
     if (!first) out.Append(delimiter);
-    out.Append(Str(attribute(item)));
-    interpreter.Charge(1);
+    const Value part = attribute(item);
+    interpreter.Charge(part.weight());
+    out.Append(Str(part));
     interpreter.ChargeBytes(out.size() - before);
   }
   return Value::Str(std::move(out));

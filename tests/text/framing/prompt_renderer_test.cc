@@ -272,7 +272,7 @@ TEST(Injection, MarkersInMessagesToolsAndResultsStayText) {
   const std::string messages =
       R"([{"role": "system", "content": "M"}, {"role": "user", "content": "M"},
     {"role": "assistant", "content": "M", "reasoning_content": "M", "tool_calls": [{"id": "M", "type":
-      "function", "function": {"name": "f", "arguments": "{\"M\": \"M\", \"l\": [\"M\"]}"}}]},
+      "function", "function": {"name": "f", "arguments": "{\"M\": \"M\", \"zz\": [\"M\"]}"}}]},
     {"role": "tool", "tool_call_id": "M", "content": "M"}, {"role": "user", "content": "M", "name": "M"}])";
   const std::string tools = R"([{"type": "function", "function": {"name": "f", "description": "M",
     "parameters": {"type": "object", "properties": {"x": {"type": "string", "enum": ["M"], "description": "M"}}}}}])";
