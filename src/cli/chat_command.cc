@@ -64,6 +64,8 @@ class Chat {
   }
 
   int Run() {
+    // Between replies Ctrl-C never ends the program at once.
+    const InterruptScope idle(InterruptMode::kInput);
     ShowLoaded(flags_.load, *loaded_, console_);
     ShowSeed();
     Notice("Interactive chat. Commands: /clear, /history, /quit.\n");

@@ -7,15 +7,18 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/interrupts.h"
 
 namespace mference::cli {
 namespace {
 
-// Appends what one read gives. 0 at the end, -1 when a signal came.
+// Appends what one read gives; 0 at the end.
 ssize_t ReadSome(std::string& text) {
   std::array<char, 65536> buffer;
-  const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
-  if (got < 0 && errno == EINTR) return -1;
+  ssize_t got = 0;
+  do {
+    got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+  } while (got < 0 && errno == EINTR);
   if (got < 0) FailErrno("cannot read standard input", errno);
   text.append(buffer.data(), static_cast<size_t>(got));
   if (text.size() > kMaxInputBytes) {
@@ -52,9 +55,8 @@ LineStatus LineReader::Next(std::string* line) {
       break;
     }
     searched = pending_.size();
-    const ssize_t got = ReadSome(pending_);
-    if (got < 0) return LineStatus::kInterrupted;
-    if (got == 0) ended_ = true;
+    if (!WaitForInput(STDIN_FILENO)) return LineStatus::kInterrupted;
+    if (ReadSome(pending_) == 0) ended_ = true;
   }
   if (line->ends_with('\r')) line->pop_back();
   return LineStatus::kLine;

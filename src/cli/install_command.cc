@@ -6,6 +6,7 @@
 #include "cli/interrupts.h"
 #include "install/install_paths.h"
 #include "install/local_install.h"
+#include "install/remote_install.h"
 #include "model/catalogue.h"
 
 namespace mference::cli {
@@ -15,6 +16,8 @@ struct InstallFlags {
   std::string name;
   std::filesystem::path from;
   std::filesystem::path output;
+  std::string revision;
+  uint64_t rate_limit_bytes_per_s = 0;
   bool overwrite = false;
   bool discard = false;
   bool dry_run = false;
@@ -24,9 +27,14 @@ struct InstallFlags {
   bool json = false;
 };
 
-std::filesystem::path OutputOf(const InstallFlags& flags, const PinnedSource* pinned) {
+// Where the install goes, for the commands that fetch nothing.
+std::filesystem::path OutputOf(const InstallFlags& flags) {
   if (!flags.output.empty()) return flags.output;
   Require(flags.name, "NAME (or --output)");
+  if (flags.from.empty() && flags.name.find('/') != std::string::npos) {
+    return ModelPath(ResolveRemote(flags.name, flags.revision).name);
+  }
+  const PinnedSource* pinned = FindPinned(flags.name);
   return ModelPath(pinned != nullptr ? pinned->name : flags.name);
 }
 
@@ -61,44 +69,46 @@ void PrintResult(Console& console, const InstallFlags& flags, const InstallResul
   }
 }
 
-int Discard(const InstallFlags& flags, const PinnedSource* named, Console& console) {
+int Discard(const InstallFlags& flags, Console& console) {
   if (!flags.from.empty() || flags.dry_run || flags.overwrite || flags.audit) {
     throw UsageError("--discard takes NAME or --output only");
   }
-  const std::filesystem::path output = OutputOf(flags, named);
+  const std::filesystem::path output = OutputOf(flags);
   DiscardPartialInstall(output);
   console.Print("Discarded saved download for {}\n", output.string());
   return 0;
 }
 
-int RunInstall(const InstallFlags& flags, Console& console) {
-  const PinnedSource* named = flags.name.empty() ? nullptr : FindPinned(flags.name);
-  if (flags.discard) return Discard(flags, named, console);
-  if (flags.from.empty()) {
-    Require(flags.name, "NAME");
-    if (named == nullptr) {
-      Fail(ErrorCode::kNotFound,
-           "the catalogue has no model '{}' (`mference list --available` shows what it has); a "
-           "checkpoint that you have installs with --from DIR",
-           flags.name);
+InstallResult InstallFrom(const InstallFlags& flags, InstallOptions options) {
+  if (!flags.from.empty()) {
+    if (!flags.revision.empty() || flags.rate_limit_bytes_per_s > 0) {
+      throw UsageError("--revision and --rate-limit are for downloads, not for --from");
     }
-    Fail(ErrorCode::kInvalidArgument,
-         "this version installs from local files only: fetch {} at revision {} and give its "
-         "directory with --from DIR",
-         named->repository, named->revision);
+    options.output = OutputOf(flags);
+    return InstallLocal(flags.from, flags.name, std::move(options));
   }
+  Require(flags.name, "NAME");
+  const RemoteTarget target = ResolveRemote(flags.name, flags.revision);
+  RemoteOptions remote = RemoteOptionsFromEnvironment(target.repository, target.revision);
+  remote.rate_limit_bytes_per_s = flags.rate_limit_bytes_per_s;
+  remote.cancelled = &CancelRequested();
+  options.output = flags.output;
+  return InstallRemote(target, std::move(remote), std::move(options));
+}
+
+int RunInstall(const InstallFlags& flags, Console& console) {
+  if (flags.discard) return Discard(flags, console);
   InstallProgress progress(
       console, flags.json ? ProgressForm::kJson
                           : (flags.quiet ? ProgressForm::kNone : ProgressForm::kPeople));
   const InterruptScope interrupts(InterruptMode::kCancel);
   InstallOptions options;
-  options.output = OutputOf(flags, named);
   options.overwrite = flags.overwrite;
   options.dry_run = flags.dry_run;
   options.trust_snapshot = flags.trust_snapshot;
   options.cancelled = &CancelRequested();
   options.on_event = [&progress](const InstallEvent& event) { progress.Show(event); };
-  PrintResult(console, flags, InstallLocal(flags.from, flags.name, std::move(options)));
+  PrintResult(console, flags, InstallFrom(flags, std::move(options)));
   return 0;
 }
 
@@ -109,11 +119,18 @@ void AddInstallCommand(CommandSet& commands) {
   CLI::App& command =
       commands.Add("install", "Install a model; run again, it continues where it stopped",
                    [flags](Console& console) { return RunInstall(*flags, console); });
-  AddPositional(command, "NAME", "The model's name, of the catalogue or your own", flags->name);
+  AddPositional(command, "NAME",
+                "A name of the catalogue, ORG/REPO on the hub, or with --from a name of your own",
+                flags->name);
   AddPath(command, "--from", "DIR", "A checkpoint's files: config, index, safetensors shards",
           flags->from);
   AddPath(command, "--output", "DIR", "Install to this directory instead of under the name",
           flags->output);
+  AddText(command, "--revision", "REV", "Branch, tag or commit of the repository", flags->revision);
+  AddParsed(command, "--rate-limit", "SIZE", "Most bytes to download per second, e.g. 5M",
+            [flags = flags.get()](const std::string& text) {
+              flags->rate_limit_bytes_per_s = ParseByteCount(text);
+            });
   AddSwitch(command, "--overwrite", "Replace a model that is installed already", flags->overwrite);
   AddSwitch(command, "--discard", "Remove what an interrupted install saved", flags->discard);
   AddSwitch(command, "--dry-run", "Plan and check the disk, write nothing", flags->dry_run);

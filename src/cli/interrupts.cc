@@ -1,7 +1,11 @@
 #include "cli/interrupts.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <csignal>
 
 #include "base/error.h"
@@ -13,6 +17,9 @@ namespace {
 std::atomic<InterruptMode> g_mode{InterruptMode::kExit};
 CancelFlag g_cancel{false};
 std::atomic<int> g_signal{0};
+// A signal runs on whatever thread the kernel picks, so it does not reliably interrupt a read: in
+// mode kInput the handler writes here, and `WaitForInput` polls the other end.
+std::array<int, 2> g_wake = {-1, -1};
 static_assert(std::atomic<InterruptMode>::is_always_lock_free);
 static_assert(CancelFlag::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
@@ -32,15 +39,25 @@ void OnSignal(int signal) {
       return;
     case InterruptMode::kInput:
       if (signal == SIGTERM) ExitNow(signal);
+      (void)!::write(g_wake[1], "", 1);
       return;
+  }
+}
+
+// Forgets wake-ups.
+void DrainWakePipe() {
+  std::array<char, 64> bytes;
+  while (::read(g_wake[0], bytes.data(), bytes.size()) > 0) {
   }
 }
 
 }  // namespace
 
 void InstallSignalHandlers() {
+  if (pipe2(g_wake.data(), O_CLOEXEC | O_NONBLOCK) != 0) FailErrno("cannot make a pipe", errno);
   struct sigaction action {};
-  action.sa_handler = OnSignal;  // without SA_RESTART: a read for input must return
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -51,10 +68,21 @@ void InstallSignalHandlers() {
 InterruptScope::InterruptScope(InterruptMode mode) : previous_(g_mode.load()) {
   g_cancel.store(false);
   g_signal.store(0);
+  DrainWakePipe();
   g_mode.store(mode);
 }
 
 InterruptScope::~InterruptScope() { g_mode.store(previous_); }
+
+bool WaitForInput(int fd) {
+  std::array<pollfd, 2> waits = {pollfd{fd, POLLIN, 0}, pollfd{g_wake[0], POLLIN, 0}};
+  while (::poll(waits.data(), waits.size(), -1) < 0) {
+    if (errno != EINTR) FailErrno("cannot wait for input", errno);
+  }
+  if (waits[1].revents == 0) return true;
+  DrainWakePipe();
+  return false;
+}
 
 const CancelFlag& CancelRequested() { return g_cancel; }
 

@@ -8,7 +8,7 @@ namespace mference::cli {
 enum class InterruptMode {
   kExit,    // nothing to save: a newline on standard output, then exit 128 + signal
   kCancel,  // work in progress: set the cancel flag; a second signal exits
-  kInput,   // waiting for a line of input: the read is interrupted; SIGTERM exits
+  kInput,   // waiting for a line of input: `WaitForInput` returns; SIGTERM exits
 };
 
 // Handles SIGINT and SIGTERM from now on, mode kExit; ignores SIGPIPE, so that writes fail instead.
@@ -25,6 +25,10 @@ class InterruptScope {
  private:
   InterruptMode previous_;
 };
+
+// Waits until `fd` can be read. False when a signal came instead, also one that came since the mode
+// kInput was entered.
+bool WaitForInput(int fd);
 
 // Set by a signal in mode kCancel.
 const CancelFlag& CancelRequested();

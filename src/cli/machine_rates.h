@@ -8,8 +8,8 @@
 
 namespace mference::cli {
 
-// Bytes per second that `threads` threads read from memory together, over 128 MiB. Takes about a
-// third of a second.
+// Bytes per second that `threads` threads read from memory together, over 128 MiB: the best of ten
+// passes.
 double MeasureMemoryRate(int threads);
 
 struct DiskRate {

@@ -77,7 +77,6 @@ int RunParsed(Console& console, const CLI::App& program, const CommandSet& comma
 }  // namespace
 
 int RunProgram(int argc, const char* const* argv) {
-  InstallSignalHandlers();
   Console console;
   // Known before parsing, because parsing may fail.
   const bool json = std::any_of(argv + std::min(argc, 1), argv + argc, [](const char* word) {
@@ -94,6 +93,7 @@ int RunProgram(int argc, const char* const* argv) {
   AddCommands(commands);
 
   try {
+    InstallSignalHandlers();
     program.parse(argc, argv);
     return RunParsed(console, program, commands);
   } catch (const CLI::CallForHelp&) {

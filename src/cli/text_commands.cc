@@ -123,7 +123,8 @@ int Tokenize(const TokenizeFlags& flags, Console& console) {
 
 struct RenderFlags {
   TextPartsFlags parts;
-  std::vector<std::string> positionals;
+  std::string first;   // MODEL, or MESSAGES where the model's parts are given
+  std::string second;  // MESSAGES
   std::filesystem::path tools;
   PromptOptions options;
   bool no_generation_prompt = false;
@@ -144,24 +145,22 @@ std::string PromptWithIds(const Tokenizer& tokenizer, const Prompt& prompt) {
 }
 
 int Render(RenderFlags flags, Console& console) {
-  // MODEL is left out where its parts are given.
-  std::vector<std::string> words = flags.positionals;
-  const bool takes_model =
-      flags.jsonl ? !words.empty() : words.size() == 2 || !flags.parts.has_parts();
-  if (takes_model && !words.empty()) {
-    flags.parts.model = words.front();
-    words.erase(words.begin());
-  }
-  if (words.size() > (flags.jsonl ? 0 : 1)) {
-    throw UsageError(fmt::format("unexpected argument: {}", words.back()));
-  }
-  TextParts parts(flags.parts);
+  const bool takes_model = flags.jsonl || !flags.second.empty() || !flags.parts.has_parts();
+  if (takes_model) flags.parts.model = flags.first;
+  const std::string messages_file = takes_model ? flags.second : flags.first;
   if (flags.jsonl) {
-    const JsonlRenderer renderer(parts.template_source(), flags.options.now);
+    if (!messages_file.empty()) {
+      throw UsageError(fmt::format("unexpected argument: {}", messages_file));
+    }
+    // Lines may bring templates of their own.
+    const bool bare = flags.parts.model.empty() && !flags.parts.has_parts();
+    const JsonlRenderer renderer(bare ? std::nullopt : TextParts(flags.parts).template_source(),
+                                 flags.options.now);
     return ForEachLine(console, [&](const std::string& line) { return renderer.RenderLine(line); });
   }
+  TextParts parts(flags.parts);
   flags.options.add_generation_prompt = !flags.no_generation_prompt;
-  const std::string messages = ReadInput(words.empty() ? "-" : words.front());
+  const std::string messages = ReadInput(messages_file.empty() ? "-" : messages_file);
   const std::string tools = flags.tools.empty() ? "" : ReadInput(flags.tools);
   const PromptRenderer renderer = parts.MakeRenderer();
   const Prompt prompt = RenderConversation(
@@ -279,12 +278,11 @@ void AddRenderCommand(CommandSet& commands) {
   flags->options.now = LocalTime();
   CLI::App& command = commands.Add("render", "A conversation as the model will be shown it",
                                    [flags](Console& console) { return Render(*flags, console); });
-  command
-      .add_option("[MODEL] [MESSAGES]", flags->positionals,
-                  "MODEL (unless --template or --family is given), then a JSON file of messages; "
-                  "- or nothing is standard input")
-      ->type_name("")
-      ->expected(0, 2);
+  AddPositional(command, "MODEL",
+                "An installed model's name or path; left out where --template or --family is given",
+                flags->first);
+  AddPositional(command, "MESSAGES", "A JSON file of messages; - or nothing is standard input",
+                flags->second);
   flags->parts.Declare(command, /*with_tokenizer=*/true, /*with_template=*/true);
   AddPath(command, "--tools", "FILE", "JSON array of tool declarations", flags->tools);
   AddSwitch(command, "--no-generation-prompt", "Do not open the reply's turn",

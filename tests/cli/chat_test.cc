@@ -163,6 +163,7 @@ TEST_F(ChatTest, AnInterruptEndsTheReplyOnly) {
   ASSERT_TRUE(program.WaitForError("you> "));
   program.Write("/history\n");
   ASSERT_TRUE(program.WaitForError("[assistant] "));
+  ASSERT_TRUE(program.WaitForError("you> "));
   program.Signal(SIGINT);
   ASSERT_TRUE(program.WaitForError("Ctrl-C again"));
   program.Signal(SIGINT);
