@@ -308,7 +308,9 @@ TEST(Injection, SpansCoverThePromptInOrder) {
     for (size_t i = 0; i < prompt.spans.size(); ++i) {
       EXPECT_EQ(prompt.spans[i].begin, position);
       EXPECT_LT(position, prompt.spans[i].end);
-      if (i > 0) EXPECT_NE(prompt.spans[i].trusted, prompt.spans[i - 1].trusted);
+      if (i > 0) {
+        EXPECT_NE(prompt.spans[i].trusted, prompt.spans[i - 1].trusted);
+      }
       position = prompt.spans[i].end;
     }
     EXPECT_EQ(position, prompt.text.size());
