@@ -51,6 +51,7 @@ std::string AuditToJson(const InstallResult& result) {
   members.Number("source_bytes_read", audit.source_bytes);
   members.Number("source_bytes_reused", audit.reused_source_bytes);
   members.Number("gap_bytes_read", audit.gap_bytes);
+  members.Number("verification_bytes_read", audit.verification_bytes);
   members.Number("output_bytes_written", audit.output_bytes);
   members.Number("byte_copy_tiles", audit.copied_tiles);
   members.Number("largest_scratch_bytes", audit.largest_scratch_bytes);

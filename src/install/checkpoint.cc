@@ -75,6 +75,16 @@ Checkpoint ParseCheckpoint(std::string_view json, const std::string& name) {
     checkpoint.manifest_sha256 = ReadHex(root.At("manifestSha256"), 64);
   }
 
+  if (root.Has("sourceDigests")) {
+    const JsonReader digests = root.At("sourceDigests");
+    const JsonReader verified = digests.At("verified");
+    for (size_t i = 0; i < verified.ArraySize(); ++i) {
+      checkpoint.source_progress.verified_shards.insert(verified.At(i).String());
+    }
+    checkpoint.source_progress.shard = digests.At("shard").String();
+    checkpoint.source_progress.hash_state = digests.At("state").String();
+  }
+
   uint64_t source_bytes = 0;
   uint64_t destination_bytes = 0;
   const JsonReader ranges = root.At("completedRanges");
@@ -127,6 +137,15 @@ std::string CheckpointToJson(const Checkpoint& checkpoint) {
   string("resolvedCommit", checkpoint.source.commit);
   json.Key("schema");
   json.Int(kSchema);
+  json.Key("sourceDigests");
+  json.BeginObject();
+  string("shard", checkpoint.source_progress.shard);
+  string("state", checkpoint.source_progress.hash_state);
+  json.Key("verified");
+  json.BeginArray();
+  for (const std::string& shard : checkpoint.source_progress.verified_shards) json.String(shard);
+  json.EndArray();
+  json.EndObject();
   string("sourceIndexSHA256", checkpoint.source_index_sha256);
   number("totalSourceBytes", checkpoint.total_source_bytes);
   json.EndObject();

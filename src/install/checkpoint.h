@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,13 @@ struct CompletedRange {
   bool operator==(const CompletedRange&) const = default;
 };
 
+// How far the shards' own digests have been checked.
+struct SourceProgress {
+  std::set<std::string, std::less<>> verified_shards;
+  std::string shard;       // the one being hashed; may be empty
+  std::string hash_state;  // of its prefix up to the last recorded range
+};
+
 struct Checkpoint {
   SourceIdentity source;
   std::string source_index_sha256;
@@ -34,7 +42,8 @@ struct Checkpoint {
   uint64_t chunk_bytes = 0;  // what the plan was made with
   uint64_t total_source_bytes = 0;
   std::map<std::string, CompletedRange> completed;  // by range id
-  std::string manifest_sha256;                      // of a seal; else empty
+  SourceProgress source_progress;
+  std::string manifest_sha256;  // of a seal; else empty
 
   uint64_t completed_source_bytes() const;
   uint64_t completed_destination_bytes() const;

@@ -21,6 +21,7 @@
 #include "install/repack_plan.h"
 #include "install/sidecars.h"
 #include "install/snapshot.h"
+#include "install/source_verifier.h"
 #include "install/transfer.h"
 
 namespace mference {
@@ -50,6 +51,12 @@ class Transaction {
     Phase(InstallPhase::kMetadata);
     if (saved) source_.UseCommit(saved->source.commit);
     snapshot_ = LoadSnapshot(source_, options_.expected);
+    if (source_.is_remote() && snapshot_.pinned == nullptr) {
+      Warn(InstallPhase::kMetadata,
+           fmt::format("{} is not pinned; to pin it, remember commit {} and index SHA-256 {}",
+                       source_.identity().repository, source_.identity().commit,
+                       snapshot_.index_sha256));
+    }
     RequireSidecars(source_);
     VerifyShards();
 
@@ -254,6 +261,7 @@ class Transaction {
                      .chunk_bytes = plan_.ranges.chunk_bytes,
                      .total_source_bytes = plan_.ranges.source_bytes(),
                      .completed = {},
+                     .source_progress = {},
                      .manifest_sha256 = {}};
       WriteCheckpoint(files_, paths_.checkpoint, checkpoint_);
     } catch (const Error&) {
@@ -290,8 +298,8 @@ class Transaction {
       if (copier.Redigest(i) != recorded->second.destination_digest) {
         Warn(InstallPhase::kCheckingSaved,
              fmt::format("{} is damaged on disk and will be fetched again", recorded->first));
+        dropped_digests_.emplace(recorded->first, recorded->second.destination_digest);
         checkpoint_.completed.erase(recorded);
-        ++dropped_ranges_;
         --known;
       } else {
         reused_bytes_ += range.bytes;
@@ -306,7 +314,7 @@ class Transaction {
            "download can only be discarded",
            paths_.checkpoint.string());
     }
-    if (dropped_ranges_ > 0) WriteCheckpoint(files_, paths_.checkpoint, checkpoint_);
+    if (!dropped_digests_.empty()) WriteCheckpoint(files_, paths_.checkpoint, checkpoint_);
   }
 
   void Copy() {
@@ -315,6 +323,13 @@ class Transaction {
     hasher_ = std::make_unique<OutputHasher>(plan_.ranges, *outputs_, options_.background);
     for (const size_t range : reused_) hasher_->MarkWritten(range);
     RangeCopier copier(plan_.ranges, *outputs_, scratch_.bytes(), [this] { CheckCancelled(); });
+    std::optional<SourceVerifier> verifier;
+    const Checkpoint saved = checkpoint_;
+    if (source_.is_remote() && options_.verify_source) {
+      WarnUnlessPublished();
+      verifier.emplace(source_, plan_.ranges, snapshot_.shards, saved, scratch_.bytes(),
+                       [this] { CheckCancelled(); });
+    }
     const TransferFiles target{.files = files_,
                                .checkpoint_path = paths_.checkpoint,
                                .outputs = *outputs_,
@@ -327,8 +342,19 @@ class Transaction {
                     .on_progress =
                         [&](uint64_t fresh) {
                           Progress(InstallPhase::kCopying, reused_bytes_, fresh, total, "");
-                        }});
+                        }},
+                   dropped_digests_, verifier ? &*verifier : nullptr);
+    if (verifier) verification_bytes_ = verifier->extra_bytes();
     copied_tiles_ = copier.tiles();
+  }
+
+  void WarnUnlessPublished() const {
+    for (const SourceShard& shard : snapshot_.shards) {
+      if (!shard.info.sha256.empty()) continue;
+      Warn(InstallPhase::kCopying,
+           fmt::format("no digest is published for {}: its content cannot be checked as a whole",
+                       shard.name));
+    }
   }
 
   // --- The rest -----------------------------------------------------------------------------
@@ -419,7 +445,8 @@ class Transaction {
     audit.gap_bytes = plan_.ranges.gap_bytes();
     audit.reused_source_bytes = reused_bytes_;
     audit.range_count = plan_.ranges.ranges.size();
-    audit.dropped_ranges = dropped_ranges_;
+    audit.dropped_ranges = dropped_digests_.size();
+    audit.verification_bytes = verification_bytes_;
     audit.copied_tiles = copied_tiles_;
     audit.largest_scratch_bytes = kScratchBytes;
     audit.chunk_bytes = plan_.ranges.chunk_bytes;
@@ -465,7 +492,8 @@ class Transaction {
 
   std::vector<size_t> reused_;  // ranges of an earlier run, ascending
   uint64_t reused_bytes_ = 0;
-  uint64_t dropped_ranges_ = 0;
+  ExpectedDigests dropped_digests_;  // recorded by an earlier run, damaged since
+  uint64_t verification_bytes_ = 0;
   uint64_t copied_tiles_ = 0;
   InstallPhase last_phase_ = InstallPhase::kDone;
   Clock::time_point last_progress_;

@@ -41,6 +41,9 @@ struct InstallOptions {
   bool dry_run = false;
   // Take shards of a pinned local snapshot as they are although no published digest is at hand.
   bool trust_snapshot = false;
+  // Hash whole shards of a remote source against their published digests; what no range carries is
+  // fetched for that alone (the audit says how much).
+  bool verify_source = true;
   // Kept free besides what the install needs; by default the pin's, 256 MiB for other sources.
   std::optional<uint64_t> reserve_bytes;
 
@@ -67,6 +70,7 @@ struct InstallAudit {
   uint64_t source_bytes = 0;         // of all ranges, gaps included
   uint64_t gap_bytes = 0;            // transferred but not stored
   uint64_t reused_source_bytes = 0;  // from an earlier run
+  uint64_t verification_bytes = 0;   // fetched for the source's own digests alone, in this run
   uint64_t range_count = 0;
   uint64_t dropped_ranges = 0;  // recorded by an earlier run, but damaged
   uint64_t copied_tiles = 0;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "base/error.h"
@@ -145,6 +146,15 @@ std::string LocalSource::ReadBytes(const std::string& shard, uint64_t offset, ui
   std::string text(bytes, '\0');
   ReadExactly(Open(shard), offset, std::as_writable_bytes(std::span(text)), PathOf(shard).string());
   return text;
+}
+
+void LocalSource::StreamBytes(const std::string& shard, uint64_t offset, uint64_t bytes,
+                              const std::function<void(std::span<const std::byte>)>& sink) {
+  constexpr uint64_t kPiece = 65536;
+  for (uint64_t done = 0; done < bytes; done += kPiece) {
+    const std::string piece = ReadBytes(shard, offset + done, std::min(kPiece, bytes - done));
+    sink(std::as_bytes(std::span(piece)));
+  }
 }
 
 std::unique_ptr<FetchedRange> LocalSource::Fetch(const RangeRequest& request) {

@@ -30,6 +30,8 @@ class LocalSource final : public SnapshotSource {
   bool HasFile(const std::string& name) override;
   ShardInfo Examine(const std::string& shard) override;
   std::string ReadBytes(const std::string& shard, uint64_t offset, uint64_t bytes) override;
+  void StreamBytes(const std::string& shard, uint64_t offset, uint64_t bytes,
+                   const std::function<void(std::span<const std::byte>)>& sink) override;
   std::unique_ptr<FetchedRange> Fetch(const RangeRequest& request) override;
 
  private:

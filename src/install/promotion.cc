@@ -39,14 +39,13 @@ void Swap(FileSystem& files, const InstallPaths& paths) {
   }
   if (files.Exchange(paths.partial, paths.final_directory)) {
     files.SyncDirectory(paths.parent);
-    RemoveTree(files, paths.partial);  // the old install now
+    files.Rename(paths.partial, paths.replaced);  // the old install now
+  } else {
+    // Two steps, with the old install findable in between.
+    files.Rename(paths.final_directory, paths.replaced);
     files.SyncDirectory(paths.parent);
-    return;
+    files.Rename(paths.partial, paths.final_directory);
   }
-  // Two steps, with the old install findable in between.
-  files.Rename(paths.final_directory, paths.replaced);
-  files.SyncDirectory(paths.parent);
-  files.Rename(paths.partial, paths.final_directory);
   files.SyncDirectory(paths.parent);
   RemoveTree(files, paths.replaced);
   files.SyncDirectory(paths.parent);
@@ -100,18 +99,22 @@ void Promote(FileSystem& files, const InstallPaths& paths, Checkpoint checkpoint
 bool FinishInterruptedPromotion(FileSystem& files, const InstallPaths& paths) {
   const auto exists = [&](const std::filesystem::path& path) { return IsDirectory(files, path); };
   const bool has_checkpoint = files.Examine(paths.checkpoint) == EntryType::kFile;
+  const std::string sealed = SealedHash(files, paths);
+  const bool final_is_sealed = !sealed.empty() && exists(paths.final_directory) &&
+                               ManifestHash(files, paths.final_directory) == sealed;
 
   bool promoted = false;
   if (exists(paths.partial) && !has_checkpoint) {
-    const std::string sealed = SealedHash(files, paths);
-    const bool final_is_new = exists(paths.final_directory) && !sealed.empty() &&
-                              ManifestHash(files, paths.final_directory) == sealed;
-    if (final_is_new) {
-      RemoveTree(files, paths.partial);  // the old install, swapped out
-      files.SyncDirectory(paths.parent);
-      promoted = true;
-    } else if ((sealed.empty() ? !exists(paths.final_directory)
-                               : ManifestHash(files, paths.partial) == sealed) &&
+    const std::string partial_manifest = ManifestHash(files, paths.partial);
+    if (final_is_sealed) {
+      // With a manifest it is the old install, just exchanged; without, the beginning of another
+      // install, which is not a promotion's business.
+      if (!partial_manifest.empty()) {
+        RemoveTree(files, paths.partial);
+        files.SyncDirectory(paths.parent);
+        promoted = true;
+      }
+    } else if ((sealed.empty() ? !exists(paths.final_directory) : partial_manifest == sealed) &&
                IsCompleteInstall(files, paths.partial, paths.final_directory)) {
       Swap(files, paths);
       promoted = true;
@@ -120,13 +123,14 @@ bool FinishInterruptedPromotion(FileSystem& files, const InstallPaths& paths) {
   if (exists(paths.replaced)) {
     if (exists(paths.final_directory)) {
       RemoveTree(files, paths.replaced);
+      promoted = promoted || final_is_sealed;
     } else {
       files.Rename(paths.replaced, paths.final_directory);
     }
     files.SyncDirectory(paths.parent);
   }
   if (has_checkpoint && !exists(paths.partial)) {
-    files.RemoveFile(paths.checkpoint);  // of something that was discarded or promoted
+    files.RemoveFile(paths.checkpoint);  // of something that was discarded
     files.SyncDirectory(paths.parent);
   }
   return promoted;

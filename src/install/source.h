@@ -87,6 +87,9 @@ class SnapshotSource {
   virtual ShardInfo Examine(const std::string& shard) = 0;
   // A few bytes of a shard, for its header.
   virtual std::string ReadBytes(const std::string& shard, uint64_t offset, uint64_t bytes) = 0;
+  // Any number of bytes of a shard, each once and in order, none of them kept.
+  virtual void StreamBytes(const std::string& shard, uint64_t offset, uint64_t bytes,
+                           const std::function<void(std::span<const std::byte>)>& sink) = 0;
   virtual std::unique_ptr<FetchedRange> Fetch(const RangeRequest& request) = 0;
 };
 

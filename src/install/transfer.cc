@@ -157,12 +157,18 @@ class Committer {
   Committer(const Committer&) = delete;
   Committer& operator=(const Committer&) = delete;
 
-  void Commit(size_t range, std::string digest) {
-    if (!thread_.joinable()) return Record({.range = range, .digest = std::move(digest)});
+  struct Copied {
+    size_t range = 0;
+    std::string digest;
+    SourceProgress source_progress;
+  };
+
+  void Commit(Copied copied) {
+    if (!thread_.joinable()) return Record(std::move(copied));
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !pending_ || failure_ != nullptr; });
     if (failure_ != nullptr) std::rethrow_exception(failure_);
-    pending_ = Copied{.range = range, .digest = std::move(digest)};
+    pending_ = std::move(copied);
     changed_.notify_all();
   }
 
@@ -173,11 +179,6 @@ class Committer {
   }
 
  private:
-  struct Copied {
-    size_t range = 0;
-    std::string digest;
-  };
-
   void Stop() {
     if (!thread_.joinable()) return;
     {
@@ -196,6 +197,7 @@ class Committer {
         CompletedRange{.destination_digest = std::move(copied.digest),
                        .source_bytes = range.bytes,
                        .destination_bytes = plan_.OutputBytesOf(range)});
+    checkpoint_.source_progress = std::move(copied.source_progress);
     WriteCheckpoint(target_.files, target_.checkpoint_path, checkpoint_);
   }
 
@@ -235,25 +237,27 @@ class Committer {
 
 void TransferRanges(SnapshotSource& source, const RangePlan& plan, Checkpoint& checkpoint,
                     const TransferFiles& target, const TransferOptions& options,
-                    const std::map<std::string, std::string>& expected_digests) {
+                    const ExpectedDigests& expected_digests, SourceVerifier* verifier) {
   std::vector<size_t> order;
   for (size_t i = 0; i < plan.ranges.size(); ++i) {
     if (!checkpoint.completed.contains(RangePlan::RangeId(i))) order.push_back(i);
   }
+  const Checkpoint saved = checkpoint;  // the committer changes the other one
   ReceivedBytes received;
   const auto report = [&] {
     options.check_cancelled();
     options.on_progress(received.total());
   };
 
-  Committer committer(plan, checkpoint, target, options.background_commit);
   FetchQueue queue(source, plan, order, options.ranges_in_flight, received);
-  for (size_t position = 0; position < order.size(); ++position) {
+  Committer committer(plan, checkpoint, target, options.background_commit);
+  const auto transfer = [&](size_t position) {
     const size_t range = order[position];
     report();
     std::string digest;
     {
       const std::unique_ptr<FetchedRange> fetched = queue.Take(position, report);
+      if (verifier != nullptr) verifier->AddRange(plan.ranges[range], *fetched);
       digest = target.copier.Copy(range, *fetched);
     }
     queue.Release(position);
@@ -265,9 +269,33 @@ void TransferRanges(SnapshotSource& source, const RangePlan& plan, Checkpoint& c
            RangePlan::RangeId(range), plan.shards[plan.ranges[range].shard]);
     }
     target.hasher.MarkWritten(range);
-    committer.Commit(range, std::move(digest));
+    committer.Commit(
+        {.range = range,
+         .digest = std::move(digest),
+         .source_progress = verifier != nullptr ? verifier->progress() : saved.source_progress});
+  };
+
+  size_t position = 0;
+  for (size_t first = 0; first < plan.ranges.size();) {
+    const uint32_t shard = plan.ranges[first].shard;
+    size_t end = first;
+    while (end < plan.ranges.size() && plan.ranges[end].shard == shard) ++end;
+    if (verifier != nullptr) verifier->BeginShard(shard);
+    for (; position < order.size() && order[position] < end; ++position) transfer(position);
+    if (verifier != nullptr && !verifier->EndShard()) {
+      committer.Finish();
+      for (size_t i = first; i < end; ++i) checkpoint.completed.erase(RangePlan::RangeId(i));
+      checkpoint.source_progress = verifier->progress();
+      WriteCheckpoint(target.files, target.checkpoint_path, checkpoint);
+      Fail(ErrorCode::kSourceInvalid,
+           "{} arrived with another SHA-256 than was published for it; nothing of it is kept, "
+           "installing again fetches it again",
+           plan.shards[shard]);
+    }
+    first = end;
   }
   committer.Finish();
+  if (verifier != nullptr) checkpoint.source_progress = verifier->progress();
   report();
 }
 

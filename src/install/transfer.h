@@ -13,6 +13,7 @@
 #include "install/outputs.h"
 #include "install/range_plan.h"
 #include "install/source.h"
+#include "install/source_verifier.h"
 
 namespace mference {
 
@@ -36,11 +37,14 @@ struct TransferFiles {
   RangeCopier& copier;
 };
 
+// What ranges must digest to, by id, where it is known from an earlier run.
+using ExpectedDigests = std::map<std::string, std::string, std::less<>>;
+
 // Transfers every range of `plan` that `checkpoint` does not have, recording each one as soon as
-// its bytes are on the disk. On an error everything recorded stays recorded.
-// `expected_digests`: what a range, by id, must digest to (a repair); others may be anything.
+// its bytes are on the disk. On an error everything recorded stays recorded, except the ranges of a
+// shard that `verifier` (may be null) finds not to be what was published.
 void TransferRanges(SnapshotSource& source, const RangePlan& plan, Checkpoint& checkpoint,
                     const TransferFiles& target, const TransferOptions& options,
-                    const std::map<std::string, std::string>& expected_digests = {});
+                    const ExpectedDigests& expected_digests, SourceVerifier* verifier);
 
 }  // namespace mference

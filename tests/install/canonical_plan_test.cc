@@ -76,6 +76,8 @@ class HeaderSource final : public SnapshotSource {
     for (size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(header.size() >> (8 * i));
     return (file + header).substr(offset, bytes);
   }
+  void StreamBytes(const std::string& /*shard*/, uint64_t /*offset*/, uint64_t /*bytes*/,
+                   const std::function<void(std::span<const std::byte>)>& /*sink*/) override {}
   std::unique_ptr<FetchedRange> Fetch(const RangeRequest& /*request*/) override { return nullptr; }
 
  private:

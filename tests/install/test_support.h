@@ -37,6 +37,9 @@ void WriteAll(const std::filesystem::path& path, std::string_view content);
 // Every regular file under `directory`: relative path to content.
 std::map<std::string, std::string> ReadTree(const std::filesystem::path& directory);
 
+// A checkpoint of Maple's family with two layers of 64 columns and two experts: 30 KB.
+void WriteMicroSnapshot(const std::filesystem::path& directory);
+
 // Options that give the same bytes every time: a fixed clock and no reserve.
 InstallOptions TestOptions(const std::filesystem::path& output);
 
