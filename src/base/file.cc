@@ -69,9 +69,14 @@ FileDescriptor OpenBeneath(const FileDescriptor& directory, std::string_view rel
     const int at = parent.valid() ? parent.get() : directory.get();
     FileDescriptor opened(openat(at, component.c_str(), flags));
     if (!opened.valid()) {
-      if (errno == ENOENT) Fail(ErrorCode::kMissingFile, "{} is missing", name);
-      if (errno == ELOOP) Fail(ErrorCode::kIo, "{}: '{}' is a symbolic link", name, component);
-      FailErrno(fmt::format("cannot open {}", name), errno);
+      const int open_error = errno;
+      if (open_error == ENOENT) Fail(ErrorCode::kMissingFile, "{} is missing", name);
+      struct stat info {};
+      if (fstatat(at, component.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+          S_ISLNK(info.st_mode)) {
+        Fail(ErrorCode::kIo, "{}: '{}' is a symbolic link", name, component);
+      }
+      FailErrno(fmt::format("cannot open {}", name), open_error);
     }
     if (last) {
       RequireRegular(opened, name);
