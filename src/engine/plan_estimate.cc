@@ -10,6 +10,8 @@ namespace {
 constexpr int64_t kFloatBytes = 4;
 // Rows of a ring beyond its window.
 constexpr int64_t kRingSlackRows = 128;
+// Attention partials of the threads and other tables that do not grow with the rows.
+constexpr uint64_t kFixedScratchBytes = 8 * kMiB;
 // Tables of a BPE vocabulary with its merges, per entry.
 constexpr uint64_t kTokenizerBytesPerToken = 160;
 
@@ -90,7 +92,7 @@ MemoryPlanInput EstimatePlanInput(const ModelSizes& sizes, const LoadOptions& op
   input.scratch_bytes = [row_bytes = static_cast<uint64_t>(ActivationsPerRow(arch) * kFloatBytes),
                          logits_bytes =
                              Backend::kMaxLogitsRows * vocab * kFloatBytes](int32_t rows) {
-    return logits_bytes + static_cast<uint64_t>(rows) * row_bytes;
+    return kFixedScratchBytes + logits_bytes + static_cast<uint64_t>(rows) * row_bytes;
   };
   input.slot_facts = {.moe_layers = static_cast<int>(arch.num_layers - arch.num_dense_layers),
                       .experts_per_layer = static_cast<int>(arch.num_experts),

@@ -73,7 +73,8 @@ TEST_F(ReplyStreamTest, StopsDoNotMatchInReasoning) {
   EXPECT_FALSE(stream.stopped());
 }
 
-// Without declared tools a call is text; with them it is a call, after the text before it.
+// Without declared tools a call is text; with them it is a call, after the text before it, whose
+// final white space only separates the two.
 TEST_F(ReplyStreamTest, CallsNeedTools) {
   const std::string text = "Look: <|tool_call>call:ls{path:<|\"|>/tmp<|\"|>}<tool_call|>";
   ReplyStream plain(Text(), {});
@@ -81,7 +82,7 @@ TEST_F(ReplyStreamTest, CallsNeedTools) {
 
   ReplyStream with_tools(Text(), {.tools = {{"ls", Json::object()}}, .stops = {": never"}});
   const Reply reply = Feed(with_tools, text, StopReason::kToolCalls);
-  EXPECT_EQ(reply.content, "Look: ");
+  EXPECT_EQ(reply.content, "Look:");
   ASSERT_EQ(reply.calls.size(), 1u);
   EXPECT_EQ(reply.calls[0].name, "ls");
   EXPECT_EQ(with_tools.finish_reason(), FinishReason::kToolCalls);
