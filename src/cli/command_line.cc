@@ -25,7 +25,7 @@ CLI::App& CommandSet::Add(const std::string& name, const std::string& descriptio
 void AddParsed(CLI::App& command, const std::string& names, const std::string& placeholder,
                const std::string& help, std::function<void(const std::string&)> parse,
                bool repeatable) {
-  const auto take = [name = FirstName(names), parse = std::move(parse)](CLI::results_t values) {
+  const auto take = [name = FirstName(names), parse = std::move(parse)](const CLI::results_t& values) {
     for (const std::string& value : values) {
       try {
         parse(value);
@@ -122,7 +122,7 @@ float ParseReal(const std::string& text, const std::function<bool(float)>& accep
 }
 
 std::string DescribeParseError(const CLI::ParseError& error) {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     return fmt::format("missing value for {}", text.substr(0, text.find(':')));
   }

@@ -38,7 +38,7 @@ ReplyStream::ReplyStream(const TextLayer& text, ReplyStreamOptions options)
 bool ReplyStream::Push(TokenId id, std::vector<DialectEvent>* events) {
   if (stopped() || failure()) return false;
   if (parser_ == nullptr) {
-    ReleaseText(std::string(detokenizer_.Push(id)), events);
+    ReleaseText(detokenizer_.Push(id), events);
     return !stopped();
   }
   const Marker marker = text_.MarkerOf(id);
@@ -57,7 +57,7 @@ bool ReplyStream::Finish(StopReason reason, std::vector<DialectEvent>* events) {
   if (failure()) return false;
   const ReplyEnd end = EndOf(stopped() ? StopReason::kStopString : reason);
   if (parser_ == nullptr) {
-    ReleaseText(std::string(detokenizer_.Flush()), events);
+    ReleaseText(detokenizer_.Flush(), events);
     finish_reason_ = end == ReplyEnd::kLength ? FinishReason::kLength : FinishReason::kStop;
   } else {
     std::vector<DialectEvent> parsed;
@@ -80,7 +80,7 @@ void ReplyStream::Release(std::vector<DialectEvent> parsed, std::vector<DialectE
   for (DialectEvent& event : parsed) {
     if (stopped()) return;
     if (event.kind == DialectEvent::Kind::kContent) {
-      ReleaseText(std::move(event.text), events);
+      ReleaseText(event.text, events);
       continue;
     }
     // Held text comes before what follows it.
@@ -91,7 +91,7 @@ void ReplyStream::Release(std::vector<DialectEvent> parsed, std::vector<DialectE
   }
 }
 
-void ReplyStream::ReleaseText(std::string text, std::vector<DialectEvent>* events) {
+void ReplyStream::ReleaseText(std::string_view text, std::vector<DialectEvent>* events) {
   if (std::string shown = matcher_.Push(text); !shown.empty()) {
     events->push_back({DialectEvent::Kind::kContent, 0, std::move(shown)});
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/session.h"
@@ -21,8 +22,8 @@ struct ReplyStreamOptions {
   // A completion of raw text: no dialect, everything is content.
   bool raw = false;
   ReplyStart start = ReplyStart::kContent;
-  std::vector<DialectTool> tools;
-  std::vector<std::string> stops;
+  std::vector<DialectTool> tools = {};
+  std::vector<std::string> stops = {};
   bool stream_arguments = false;  // see DialectOptions
 };
 
@@ -48,7 +49,7 @@ class ReplyStream {
  private:
   // Passes `parsed` on, content through the stop matcher.
   void Release(std::vector<DialectEvent> parsed, std::vector<DialectEvent>* events);
-  void ReleaseText(std::string text, std::vector<DialectEvent>* events);
+  void ReleaseText(std::string_view text, std::vector<DialectEvent>* events);
 
   const TextLayer& text_;
   std::unique_ptr<DialectParser> parser_;  // null: raw
