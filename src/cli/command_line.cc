@@ -25,7 +25,8 @@ CLI::App& CommandSet::Add(const std::string& name, const std::string& descriptio
 void AddParsed(CLI::App& command, const std::string& names, const std::string& placeholder,
                const std::string& help, std::function<void(const std::string&)> parse,
                bool repeatable) {
-  const auto take = [name = FirstName(names), parse = std::move(parse)](const CLI::results_t& values) {
+  const auto take = [name = FirstName(names),
+                     parse = std::move(parse)](const CLI::results_t& values) {
     for (const std::string& value : values) {
       try {
         parse(value);
