@@ -90,34 +90,74 @@ class ContentCheck {
   std::unique_ptr<EVP_MD_CTX, Free> sha1_;
 };
 
-// Fetched bytes in a file that goes with them.
-class TemporaryRange final : public FetchedRange {
+// Files that ranges are received into, used over and over: overwriting the same cached pages is far
+// cheaper than having the kernel find new ones for every range. Thread-safe.
+class TransferFiles {
  public:
-  TemporaryRange(FileSystem& files, std::filesystem::path path)
-      : files_(files), path_(std::move(path)) {
-    if (files_.Examine(path_) == EntryType::kFile) files_.RemoveFile(path_);
-    file_ = files_.CreateFile(path_, 0600);
-  }
-  ~TemporaryRange() override {
-    file_.reset();
-    try {
-      files_.RemoveFile(path_);
-    } catch (...) {  // NOLINT(bugprone-empty-catch): it is swept up before promotion
+  TransferFiles(FileSystem& files, std::filesystem::path directory)
+      : files_(files), directory_(std::move(directory)) {}
+  ~TransferFiles() {
+    for (const Entry& entry : idle_) {
+      try {
+        files_.RemoveFile(entry.path);
+      } catch (...) {  // NOLINT(bugprone-empty-catch): what stays is swept up before promotion
+      }
     }
   }
+  TransferFiles(const TransferFiles&) = delete;
+  TransferFiles& operator=(const TransferFiles&) = delete;
+
+  struct Entry {
+    std::filesystem::path path;
+    std::unique_ptr<File> file;
+  };
+
+  Entry Take() {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      Entry entry = std::move(idle_.back());
+      idle_.pop_back();
+      return entry;
+    }
+    Entry entry{.path = directory_ / fmt::format(".range-{}.tmp", created_++), .file = nullptr};
+    if (files_.Examine(entry.path) == EntryType::kFile) files_.RemoveFile(entry.path);
+    entry.file = files_.CreateFile(entry.path, 0600);
+    return entry;
+  }
+  void Return(Entry entry) {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(entry));
+  }
+
+ private:
+  FileSystem& files_;
+  const std::filesystem::path directory_;
+  std::mutex mutex_;
+  std::vector<Entry> idle_;
+  int created_ = 0;
+};
+
+// Fetched bytes in a transfer file, which goes back to the others afterwards.
+class TransferredRange final : public FetchedRange {
+ public:
+  explicit TransferredRange(TransferFiles& files) : files_(files), entry_(files.Take()) {}
+  ~TransferredRange() override { files_.Return(std::move(entry_)); }
+
   uint64_t bytes() const override { return bytes_; }
-  void ReadAt(uint64_t offset, std::span<std::byte> out) override { file_->ReadAt(offset, out); }
+  void ReadAt(uint64_t offset, std::span<std::byte> out) override {
+    Check(offset + out.size() <= bytes_, "a read beyond what was fetched");
+    entry_.file->ReadAt(offset, out);
+  }
 
   void Append(std::span<const std::byte> piece) {
-    file_->WriteAt(bytes_, piece);
+    entry_.file->WriteAt(bytes_, piece);
     bytes_ += piece.size();
   }
   void Restart() { bytes_ = 0; }
 
  private:
-  FileSystem& files_;
-  const std::filesystem::path path_;
-  std::unique_ptr<File> file_;
+  TransferFiles& files_;
+  TransferFiles::Entry entry_;
   uint64_t bytes_ = 0;
 };
 
@@ -133,8 +173,7 @@ struct RemoteSource::Impl {
   const RemoteOptions options;
   const UrlOrigin origin;
   RateLimiter limiter;
-  FileSystem* files = nullptr;
-  std::filesystem::path work_directory;
+  std::unique_ptr<TransferFiles> transfer_files;  // null before there is a work directory
 
   mutable std::mutex mutex;  // of everything below
   std::string commit;        // resolved; empty before the first answer
@@ -478,9 +517,9 @@ struct RemoteSource::Impl {
     return found;
   }
 
-  std::filesystem::path TemporaryPath(const std::string& label) const {
-    Check(files != nullptr, "no work directory for transfers");
-    return work_directory / fmt::format(".{}.tmp", label);
+  std::unique_ptr<TransferredRange> NewTransfer() const {
+    Check(transfer_files != nullptr, "no work directory for transfers");
+    return std::make_unique<TransferredRange>(*transfer_files);
   }
 };
 
@@ -519,8 +558,7 @@ void RemoteSource::UseCommit(const std::string& commit) {
 }
 
 void RemoteSource::UseWorkDirectory(FileSystem& files, const std::filesystem::path& directory) {
-  impl_->files = &files;
-  impl_->work_directory = directory;
+  impl_->transfer_files = std::make_unique<TransferFiles>(files, directory);
 }
 
 std::optional<std::string> RemoteSource::ReadFile(const std::string& name, uint64_t max_bytes) {
@@ -538,7 +576,7 @@ std::optional<std::string> RemoteSource::ReadFile(const std::string& name, uint6
 std::unique_ptr<FetchedRange> RemoteSource::FetchFile(const std::string& name, uint64_t max_bytes) {
   const std::optional<FileFacts> file = impl_->FindBounded(name, max_bytes);
   if (!file) return nullptr;
-  auto fetched = std::make_unique<TemporaryRange>(*impl_->files, impl_->TemporaryPath("sidecar"));
+  auto fetched = impl_->NewTransfer();
   impl_->GetFile(
       name, *file, [&] { fetched->Restart(); },
       [&](std::span<const std::byte> piece) { fetched->Append(piece); });
@@ -586,8 +624,7 @@ void RemoteSource::StreamBytes(const std::string& shard, uint64_t offset, uint64
 }
 
 std::unique_ptr<FetchedRange> RemoteSource::Fetch(const RangeRequest& request) {
-  auto fetched =
-      std::make_unique<TemporaryRange>(*impl_->files, impl_->TemporaryPath(request.label));
+  auto fetched = impl_->NewTransfer();
   const std::function<bool()> abandoned = impl_->Abandoned(request.abandoned);
   impl_->Retry(request.label, abandoned, [&](const std::function<void()>& made_progress) {
     // What arrived before a break is kept: only the rest is asked for.

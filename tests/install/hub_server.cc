@@ -14,8 +14,10 @@
 #include <list>
 #include <thread>
 
+#include "base/file.h"
 #include "base/sha256.h"
 #include "fmt/format.h"
+#include "format/hash_file.h"
 #include "install/test_certificates.h"
 #include "install/test_support.h"
 
@@ -38,8 +40,11 @@ std::string GitBlobId(const std::string& content) {
   return hex;
 }
 
+// Small files and replaced ones are in memory, large ones stay on the disk.
 struct ServedFile {
+  std::filesystem::path path;
   std::string content;
+  uint64_t bytes = 0;
   std::string sha256;
   std::string git_sha1;
   bool large = false;
@@ -47,6 +52,7 @@ struct ServedFile {
 
 ServedFile Serve(std::string content, const std::string& name) {
   ServedFile file;
+  file.bytes = content.size();
   file.sha256 = Sha256Hex(content);
   file.git_sha1 = GitBlobId(content);
   file.large = name.ends_with(".safetensors") || name == "tokenizer.json";
@@ -54,10 +60,37 @@ ServedFile Serve(std::string content, const std::string& name) {
   return file;
 }
 
+ServedFile ServeFromDisk(const std::filesystem::path& path) {
+  const FileDescriptor descriptor = OpenForReading(path);
+  ServedFile file;
+  file.path = path;
+  file.bytes = FileSize(descriptor, path.string());
+  file.sha256 = HashFile(descriptor, file.bytes, path.string());
+  file.large = true;
+  return file;
+}
+
+std::string Slice(const ServedFile& file, uint64_t offset, uint64_t bytes) {
+  if (file.path.empty()) return file.content.substr(offset, bytes);
+  std::string slice(bytes, '\0');
+  ReadExactly(OpenForReading(file.path), offset, std::as_writable_bytes(std::span(slice)),
+              file.path.string());
+  return slice;
+}
+
+// A large body, sent from the disk piece by piece.
+struct DiskBody {
+  std::filesystem::path path;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+};
+constexpr uint64_t kLargeBody = uint64_t{8} << 20;
+
 struct Answer {
   int status = 200;
   std::vector<std::string> headers;
   std::string body;
+  std::optional<DiskBody> disk_body;  // instead
   bool send_body = true;
   std::optional<uint64_t> content_length;  // when not the body's size
   std::optional<uint64_t> drop_after;      // bytes of the body
@@ -117,6 +150,7 @@ struct HubServer::Impl {
       open.push_back(&stream.next_layer());
     }
     boost::system::error_code error;
+    stream.next_layer().set_option(tcp::no_delay(true), error);
     stream.handshake(asio::ssl::stream_base::server, error);
     boost::beast::flat_buffer buffer;
     while (!error) {
@@ -136,10 +170,12 @@ struct HubServer::Impl {
     std::string head = fmt::format("HTTP/1.1 {} X\r\n", answer.status);
     for (const std::string& header : answer.headers) head += header + "\r\n";
     head += fmt::format("Content-Length: {}\r\n\r\n",
-                        answer.content_length.value_or(answer.body.size()));
+                        answer.content_length.value_or(answer.disk_body ? answer.disk_body->bytes
+                                                                        : answer.body.size()));
     boost::system::error_code error;
     asio::write(stream, asio::buffer(head), error);
     if (error || !answer.send_body) return !error;
+    if (answer.disk_body) return SendFromDisk(stream, *answer.disk_body);
     if (answer.stall) {
       asio::write(stream, asio::buffer(answer.body.data(), 1), error);
       std::unique_lock lock(mutex);
@@ -150,6 +186,18 @@ struct HubServer::Impl {
         std::min<uint64_t>(answer.drop_after.value_or(answer.body.size()), answer.body.size());
     asio::write(stream, asio::buffer(answer.body.data(), bytes), error);
     return !error && !answer.drop_after;
+  }
+
+  static bool SendFromDisk(Stream& stream, const DiskBody& body) {
+    const FileDescriptor file = OpenForReading(body.path);
+    std::vector<std::byte> piece(size_t{1} << 18);
+    boost::system::error_code error;
+    for (uint64_t done = 0; done < body.bytes && !error; done += piece.size()) {
+      const auto part = std::span(piece).first(std::min<uint64_t>(piece.size(), body.bytes - done));
+      ReadExactly(file, body.offset + done, part, body.path.string());
+      asio::write(stream, asio::buffer(part.data(), part.size()), error);
+    }
+    return !error;
   }
 
   static std::string FileOf(const std::string& target) {
@@ -194,7 +242,7 @@ struct HubServer::Impl {
     answer.headers.push_back("X-Repo-Commit: " + std::string(40, 'c'));
     if (file.large) {
       answer.status = 302;
-      answer.headers.push_back(fmt::format("X-Linked-Size: {}", file.content.size()));
+      answer.headers.push_back(fmt::format("X-Linked-Size: {}", file.bytes));
       answer.headers.push_back(fmt::format("X-Linked-ETag: \"{}\"", file.sha256));
       if (xet) answer.headers.push_back("X-Xet-Hash: " + XetHash(file));
       answer.headers.emplace_back("Accept-Ranges: bytes");
@@ -220,17 +268,20 @@ struct HubServer::Impl {
     unsigned long long first = 0;
     unsigned long long last = 0;
     if (std::sscanf(request.range.c_str(), "bytes=%llu-%llu", &first, &last) != 2) {
-      answer.body = file.content;
+      answer.body = Slice(file, 0, file.bytes);
       return answer;
     }
-    if (last >= file.content.size() || first > last) {
+    if (last >= file.bytes || first > last) {
       answer.status = 416;
       return answer;
     }
     answer.status = 206;
-    answer.headers.push_back(
-        fmt::format("Content-Range: bytes {}-{}/{}", first, last, file.content.size()));
-    answer.body = file.content.substr(first, last - first + 1);
+    answer.headers.push_back(fmt::format("Content-Range: bytes {}-{}/{}", first, last, file.bytes));
+    if (const uint64_t bytes = last - first + 1; bytes > kLargeBody && !file.path.empty()) {
+      answer.disk_body = DiskBody{.path = file.path, .offset = first, .bytes = bytes};
+    } else {
+      answer.body = Slice(file, first, bytes);
+    }
     return answer;
   }
 
@@ -266,7 +317,7 @@ struct HubServer::Impl {
       }
       case Fault::kWholeFile:
         answer.status = 200;
-        answer.body = files.at(request.file).content;
+        answer.body = Slice(files.at(request.file), 0, files.at(request.file).bytes);
         SetHeader(answer, "Content-Range", "");
         return;
       case Fault::kNoRangeHeader:
@@ -322,7 +373,8 @@ HubServer::HubServer(const std::filesystem::path& snapshot, bool xet)
     : impl_(std::make_unique<Impl>(xet)) {
   for (const auto& entry : std::filesystem::directory_iterator(snapshot)) {
     const std::string name = entry.path().filename().string();
-    impl_->files.emplace(name, Serve(ReadAll(entry.path()), name));
+    impl_->files.emplace(name, name.ends_with(".safetensors") ? ServeFromDisk(entry.path())
+                                                              : Serve(ReadAll(entry.path()), name));
   }
   const TestCertificates& certificates = Certificates();
   WriteAll(ca_file(), certificates.authority_pem);

@@ -1,0 +1,119 @@
+// Installing production-sized data. Not part of a normal run: it wants gigabytes of disk and a
+// quiet machine. Run with --gtest_also_run_disabled_tests --gtest_filter='*Scale*'.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+
+#include "install/hub_server.h"
+#include "install/local_install.h"
+#include "install/production_headers.h"
+#include "install/remote_install.h"
+#include "install/test_support.h"
+
+namespace mference {
+namespace {
+
+// Of this process; the kernel's own count.
+uint64_t PeakRssBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// In a process of its own, so that its peak memory is its own too. Returns the seconds it took and
+// prints figures.
+double InstallInChild(const char* what, const std::function<InstallResult()>& install) {
+  const double seconds = SecondsOf([&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      try {
+        const InstallResult result = install();
+        std::printf(
+            "%s: %.1f s, peak RSS %.1f MiB, %llu ranges, %.2f GB read, %.2f GB written\n", what,
+            result.audit.wall_time_s, static_cast<double>(PeakRssBytes()) / 1048576.0,
+            static_cast<unsigned long long>(result.audit.range_count),
+            static_cast<double>(result.audit.source_bytes + result.audit.verification_bytes) / 1e9,
+            static_cast<double>(result.audit.output_bytes) / 1e9);
+        std::fflush(stdout);
+        _exit(PeakRssBytes() < (uint64_t{64} << 20) ? 0 : 2);
+      } catch (const std::exception& error) {
+        std::printf("%s: %s\n", what, error.what());
+        std::fflush(stdout);
+        _exit(1);
+      }
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << what;
+  });
+  return seconds;
+}
+
+void Measure(uint64_t layers) {
+  // On a disk, not in memory.
+  std::string name = (std::filesystem::temp_directory_path() / "mference-scale-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path root = name;
+  testing::Gemma4Headers(layers)->WriteTo(root / "snapshot");
+  sync();
+
+  const double copy = SecondsOf([&] {
+    std::filesystem::create_directory(root / "copy");
+    const std::string command = fmt::format("cp {0}/snapshot/* {0}/copy/ && sync", name);
+    ASSERT_EQ(std::system(command.c_str()), 0);  // NOLINT(concurrency-mt-unsafe)
+  });
+  std::filesystem::remove_all(root / "copy");
+  std::printf("cp && sync: %.1f s\n", copy);
+
+  const double local = InstallInChild("install --from", [&] {
+    return InstallLocal(root / "snapshot", "m", testing::TestOptions(root / "local.gturbo"));
+  });
+  std::printf("  %.2f times cp && sync\n", local / copy);
+  std::filesystem::remove_all(root / "local.gturbo");
+
+  int to_parent[2];
+  ASSERT_EQ(pipe(to_parent), 0);
+  const pid_t server = fork();
+  if (server == 0) {
+    const testing::HubServer hub(root / "snapshot");
+    const std::string told = hub.base_url() + "\n" + hub.ca_file().string() + "\n";
+    if (write(to_parent[1], told.data(), told.size()) > 0) pause();
+    _exit(0);
+  }
+  char buffer[512] = {};
+  ASSERT_GT(read(to_parent[0], buffer, sizeof(buffer) - 1), 0);
+  const std::string told = buffer;
+  RemoteOptions remote;
+  remote.base_url = told.substr(0, told.find('\n'));
+  remote.http.ca_file = told.substr(told.find('\n') + 1);
+  remote.http.ca_file =
+      remote.http.ca_file.string().substr(0, remote.http.ca_file.string().find('\n'));
+  const double loopback = InstallInChild("install over loopback TLS", [&] {
+    RemoteTarget target{
+        .repository = testing::HubServer::kRepository, .revision = "main", .name = "m"};
+    return InstallRemote(target, remote, testing::TestOptions(root / "remote.gturbo"));
+  });
+  std::printf("  %.2f times cp && sync\n", loopback / copy);
+  kill(server, SIGKILL);
+  waitpid(server, nullptr, 0);
+  std::filesystem::remove_all(root);
+}
+
+TEST(InstallScale, DISABLED_TwoGigabytes) { Measure(4); }
+TEST(InstallScale, DISABLED_Gemma4) { Measure(30); }
+
+}  // namespace
+}  // namespace mference
