@@ -141,6 +141,7 @@ Trace ZipfTrace(int layers, int experts, int top_k, int tokens, double skew, uin
   std::uniform_real_distribution<double> uniform(1e-12, 1.0);
   std::vector<std::vector<double>> log_weights(static_cast<size_t>(layers));
   for (std::vector<double>& weights : log_weights) {
+    weights.reserve(static_cast<size_t>(experts));
     for (int rank = 1; rank <= experts; ++rank) weights.push_back(-skew * std::log(rank));
     std::shuffle(weights.begin(), weights.end(), random);
   }
@@ -148,6 +149,7 @@ Trace ZipfTrace(int layers, int experts, int top_k, int tokens, double skew, uin
   for (Token& token : trace) {
     for (size_t layer = 0; layer < token.size(); ++layer) {
       std::vector<std::pair<double, int32_t>> scores;
+      scores.reserve(static_cast<size_t>(experts));
       for (int32_t e = 0; e < experts; ++e) {
         scores.emplace_back(
             log_weights[layer][static_cast<size_t>(e)] - std::log(-std::log(uniform(random))), e);
@@ -224,6 +226,7 @@ double StaticHitRate(const Trace& trace, int slots) {
     }
   }
   std::vector<int64_t> ordered;
+  ordered.reserve(counts.size());
   for (const auto& [key, count] : counts) ordered.push_back(count);
   std::sort(ordered.rbegin(), ordered.rend());
   ordered.resize(std::min(ordered.size(), static_cast<size_t>(slots)));

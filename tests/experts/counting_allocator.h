@@ -5,6 +5,9 @@
 
 namespace mference {
 
+// False under the sanitizers, whose run-time libraries own the allocation functions.
+bool CountsAllocations();
+
 // Calls of operator new since the program began, on all threads.
 int64_t AllocationCount();
 

@@ -153,6 +153,7 @@ TEST_P(ReaderTest, ReadsTheSameBytesBufferedAndDirect) {
     for (const int batch : {1, 2, kExperts}) {
       std::memset(slab_.data(), 0xEE, slab_.size());
       std::vector<BlobRead> reads;
+      reads.reserve(kExperts);
       for (int i = 0; i < batch; ++i) reads.push_back(Read(file, kExperts - 1 - i, i));
       reader_->Submit(reads);
       const auto landed = WaitFor(static_cast<size_t>(batch));
@@ -185,6 +186,7 @@ TEST_P(ReaderTest, ReportsWhatWentWrong) {
 TEST_P(ReaderTest, DestructionWaitsForWhatIsInFlight) {
   const FileDescriptor file = OpenForReading(files_.Path(0));
   std::vector<BlobRead> reads;
+  reads.reserve(kExperts);
   for (int i = 0; i < kExperts; ++i) reads.push_back(Read(file, i, i));
   reader_->Submit(reads);
   reader_.reset();

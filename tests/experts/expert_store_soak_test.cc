@@ -53,12 +53,12 @@ class Soak {
     const bool prefill = Draw(4) == 0;
     Ids ids = Range(kExperts);
     std::shuffle(ids.begin(), ids.end(), random_);
-    ids.resize(static_cast<size_t>(1 + Draw(prefill ? kExperts : kTopK)));
+    ids.resize(1 + static_cast<size_t>(Draw(prefill ? kExperts : kTopK)));
     if (prefill) std::sort(ids.begin(), ids.end());
     if (Draw(3) == 0) {
       Ids hints = Range(kExperts);
       std::shuffle(hints.begin(), hints.end(), random_);
-      hints.resize(static_cast<size_t>(1 + Draw(6)));
+      hints.resize(1 + static_cast<size_t>(Draw(6)));
       store_.Prefetch(Draw(kLayers), hints);
     }
 
