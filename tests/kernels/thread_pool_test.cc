@@ -51,7 +51,6 @@ TEST_P(ThreadPoolTest, ParallelForPartitionsTheRange) {
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 3, 8));
 
 TEST(ThreadPoolDeathTest, RefusesANestedRun) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
         ThreadPool pool(1);

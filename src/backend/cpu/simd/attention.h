@@ -99,10 +99,18 @@ struct Attention {
   // ---- Scores of few queries: kHeads queries by kLanes / kHeads positions at a time, so that the
   // kLanes sums over lanes reduce to one vector by pairwise sums.
 
+  //
+  // Rows are short streams, which hardware does not run ahead of. The first of several groups of
+  // heads (`prefetch`) asks for the keys two steps ahead, and for the values of this block, which
+  // are needed next.
   template <KvType kType, int kHeads>
   static void ScoreFewHeads(const AttentionTile& tile, const KeyValueRun& run, const float* q,
-                            int first, int count, float* const* rows) {
+                            int first, int count, float* const* rows, bool prefetch) {
     constexpr int kPositions = kLanes / kHeads;
+    constexpr ptrdiff_t kBytes = kType == KvType::kF32 ? 4 : 2;
+    constexpr int kLine = 64 / kBytes;
+    const auto* keys = static_cast<const char*>(run.k);
+    const auto* values = static_cast<const char*>(run.v);
     for (int p = 0; p < count; p += kPositions) {
       F sum[kLanes];
       Unroll<kLanes>([&](auto i) __attribute__((always_inline)) { sum[i] = V::Zero(); });
@@ -111,6 +119,12 @@ struct Attention {
         at[j] = (first + (p + j < count ? p + j : count - 1)) * run.k_stride;  // repeats the last
       }
       for (int d = 0; d < tile.head_dim; d += kLanes) {
+        if (prefetch && d % kLine == 0) {
+          for (int j = 0; j < kPositions; ++j) {
+            V::Prefetch(keys + (at[j] + 2 * kPositions * run.k_stride + d) * kBytes);
+            V::Prefetch(values + ((first + p + j) * run.v_stride + d) * kBytes);
+          }
+        }
         F key[kPositions];
         Unroll<kPositions>([&](auto j) __attribute__((always_inline)) {
           key[j] = LoadKv<kType>(run.k, at[j] + d);
@@ -147,21 +161,18 @@ struct Attention {
       scores.row[i] = scores.data + i * kKeyBlock;
       scores.block_stride[i] = kLanes;
     }
-    // Values of this block are needed next: ask for them while the keys arrive.
-    constexpr ptrdiff_t kSize = kType == KvType::kF32 ? 4 : 2;
-    for (int p = 0; p < count; ++p) {
-      const char* row = static_cast<const char*>(run.v) + (first + p) * run.v_stride * kSize;
-      for (ptrdiff_t at = 0; at < tile.head_dim * kSize; at += 64) V::Prefetch(row + at);
-    }
     int i = 0;
     for (; i + 4 <= queries; i += 4) {
-      ScoreFewHeads<kType, 4>(tile, run, s.q + i * tile.head_dim, first, count, scores.row + i);
+      ScoreFewHeads<kType, 4>(tile, run, s.q + i * tile.head_dim, first, count, scores.row + i,
+                              i == 0);
     }
     for (; i + 2 <= queries; i += 2) {
-      ScoreFewHeads<kType, 2>(tile, run, s.q + i * tile.head_dim, first, count, scores.row + i);
+      ScoreFewHeads<kType, 2>(tile, run, s.q + i * tile.head_dim, first, count, scores.row + i,
+                              i == 0);
     }
     for (; i < queries; ++i) {
-      ScoreFewHeads<kType, 1>(tile, run, s.q + i * tile.head_dim, first, count, scores.row + i);
+      ScoreFewHeads<kType, 1>(tile, run, s.q + i * tile.head_dim, first, count, scores.row + i,
+                              i == 0);
     }
   }
 

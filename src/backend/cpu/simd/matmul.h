@@ -134,21 +134,42 @@ struct Matmul {
 
   // ---- Few rows of activations.
 
-  // y[i][r .. r + kRows) for kCount rows i of activations: kRows streams of weights side by side.
+  // y[i][r] for i < count <= kCount and r in [row_begin, row_end), kRows streams of weights side by
+  // side. Where there are fewer rows of either kind, the last one stands in and is not stored: so
+  // an element's sum never depends on its neighbours.
   template <int kRows, int kCount>
-  static void FewTile(const WeightMatrix& w, const float* prepared, float* y, ptrdiff_t y_stride,
-                      int r) {
-    const ptrdiff_t stride = PreparedStride(w);
-    const size_t row_bytes = RowBytes(w);
-    const int groups = Groups(w);
-    const std::byte* data = Row(w, r);
-    const uint16_t* scales = w.scales + static_cast<size_t>(r) * static_cast<size_t>(groups);
+  static void FewTile(const WeightMatrix& w, const float* prepared, int count, float* y,
+                      ptrdiff_t y_stride, int row_begin, int row_end) {
     // One sum would make each block a chain of dependent multiply-adds.
     constexpr int kChains = kCount == 1 ? 2 : 1;
-    F total[kRows][kCount][kChains];
+    using Sums = F[kRows][kCount][kChains];
+    constexpr int kStep = W::kBlock * W::kBlocksPerGroup;
+    constexpr int kStepBytes = kStep / W::kPerWord * 4;
+    constexpr int kWordBytes = kLanes * 4;
 
-    // Adds the products of one block of words to `sum`.
-    const auto add_block = [&](const I(&words)[kRows], int c, F(&sum)[kRows][kCount][kChains])
+    const float* x[kCount];
+    for (int i = 0; i < kCount; ++i) {
+      x[i] = prepared + (i < count ? i : count - 1) * static_cast<ptrdiff_t>(PreparedStride(w));
+    }
+    const int groups = Groups(w);
+
+    const auto clear = [](Sums & sums) __attribute__((always_inline)) {
+      Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
+        Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+          Unroll<kChains>([&](auto j)
+                              __attribute__((always_inline)) { sums[row][i][j] = V::Zero(); });
+        });
+      });
+    };
+    const auto joined = [](const F(&chains)[kChains]) __attribute__((always_inline)) {
+      if constexpr (kChains == 1) {
+        return chains[0];
+      } else {
+        return V::Add(chains[0], chains[1]);
+      }
+    };
+    // Adds the products of one block of words, whose x begin at column c.
+    const auto add_block = [&](const I(&words)[kRows], int c, Sums& sums)
         __attribute__((always_inline)) {
       Unroll<W::kPerWord>([&](auto j) __attribute__((always_inline)) {
         F value[kRows];
@@ -156,135 +177,105 @@ struct Matmul {
           value[row] = W::template DecodeInPlace<j>(words[row]);
         });
         Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-          const F x = V::Load(prepared + i * stride + c + j * kLanes);
+          const F factor = V::Load(x[i] + c + j * kLanes);
           Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-            F& chain = sum[row][i][j % kChains];
-            chain = V::Fma(value[row], x, chain);
+            F& sum = sums[row][i][j % kChains];
+            sum = V::Fma(value[row], factor, sum);
           });
         });
       });
     };
-    const auto clear = [](F(&sum)[kRows][kCount][kChains]) __attribute__((always_inline)) {
+
+    for (int r = row_begin; r < row_end; r += kRows) {
+      const std::byte* data[kRows];
+      const uint16_t* scales[kRows];
+      const uint16_t* biases[kRows];
+      for (int i = 0; i < kRows; ++i) {
+        const int row = r + i < row_end ? r + i : row_end - 1;
+        const size_t group = static_cast<size_t>(row) * static_cast<size_t>(groups);
+        data[i] = Row(w, row);
+        scales[i] = w.scales + group;
+        biases[i] = w.biases + group;
+      }
+      Sums total;
+      clear(total);
+      for (int c = 0; c < w.cols; c += kStep) {
+        // The last block of a row may be cut short, after a whole number of groups.
+        const bool whole = c + kStep <= w.cols;
+        I words[kRows];
+        const auto load = [&](int offset) __attribute__((always_inline)) {
+          Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
+            if (whole) {
+              words[row] = V::LoadWords(data[row] + offset);
+              V::Prefetch(data[row] + offset + kPrefetchBytes);
+            } else {
+              words[row] = V::LoadWordsPartial(data[row] + offset, (w.cols - c) / W::kPerWord);
+            }
+          });
+        };
+        if constexpr (W::kAffine) {
+          Sums sums;
+          clear(sums);
+          Unroll<W::kBlocksPerGroup>([&](auto block) __attribute__((always_inline)) {
+            load(block * kWordBytes);
+            add_block(words, c + block * W::kBlock, sums);
+          });
+          Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
+            const F scale = whole ? V::template SpreadBf16<W::kGroupsPerBlock>(scales[row])
+                                  : V::template SpreadBf16Partial<W::kGroupsPerBlock>(
+                                        scales[row], (w.cols - c) / static_cast<int>(W::kGroup));
+            Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+              total[row][i][0] = V::Fma(scale, joined(sums[row][i]), total[row][i][0]);
+            });
+            scales[row] += W::kGroupsPerBlock;
+          });
+        } else {
+          load(0);
+          add_block(words, c, total);
+        }
+        for (const std::byte*& at : data) at += kStepBytes;
+      }
+      if constexpr (W::kAffine) {
+        for (int g = 0; g < groups; g += kLanes) {
+          Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
+            const F bias = g + kLanes <= groups ? V::LoadBf16(biases[row] + g)
+                                                : V::LoadBf16Partial(biases[row] + g, groups - g);
+            Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+              const F sums_of_x = V::Load(x[i] + PreparedCols(w) + g);
+              total[row][i][0] = V::Fma(bias, sums_of_x, total[row][i][0]);
+            });
+          });
+        }
+      }
       Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
         Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-          Unroll<kChains>([&](auto chain)
-                              __attribute__((always_inline)) { sum[row][i][chain] = V::Zero(); });
+          const float sum = V::Sum(joined(total[row][i]));
+          if (r + row < row_end && i < count) y[i * y_stride + r + row] = sum;
         });
-      });
-    };
-    const auto joined = [](const F(&chains)[kChains]) __attribute__((always_inline)) {
-      F sum = chains[0];
-      Unroll<kChains - 1>([&](auto j)
-                              __attribute__((always_inline)) { sum = V::Add(sum, chains[j + 1]); });
-      return sum;
-    };
-    const auto add_scaled = [&](auto row, F scale, const F(&sum)[kRows][kCount][kChains])
-        __attribute__((always_inline)) {
-      Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-        total[row][i][0] = V::Fma(scale, joined(sum[row][i]), total[row][i][0]);
-      });
-    };
-
-    clear(total);
-    constexpr int kStep = W::kBlock * W::kBlocksPerGroup;
-    constexpr int kBlockBytes = kLanes * 4;
-    int c = 0;
-    for (; c + kStep <= w.cols; c += kStep) {
-      I words[kRows];
-      if constexpr (W::kAffine) {
-        F sum[kRows][kCount][kChains];
-        clear(sum);
-        Unroll<W::kBlocksPerGroup>([&](auto block) __attribute__((always_inline)) {
-          Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-            const std::byte* at = data + row * row_bytes + block * kBlockBytes;
-            words[row] = V::LoadWords(at);
-            V::Prefetch(at + kPrefetchBytes);
-          });
-          add_block(words, c + block * W::kBlock, sum);
-        });
-        Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-          add_scaled(row, V::template SpreadBf16<W::kGroupsPerBlock>(scales + row * groups), sum);
-        });
-        scales += W::kGroupsPerBlock;
-      } else {
-        Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-          words[row] = V::LoadWords(data + row * row_bytes);
-        });
-        add_block(words, c, total);
-      }
-      data += kBlockBytes * W::kBlocksPerGroup;
-    }
-    // The rest of a row is less than a block: some groups of it, or some words.
-    if (const int rest = (w.cols - c) / W::kPerWord; rest > 0) {
-      I words[kRows];
-      Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-        words[row] = V::LoadWordsPartial(data + row * row_bytes, rest);
-      });
-      if constexpr (W::kAffine) {
-        F sum[kRows][kCount][kChains];
-        clear(sum);
-        add_block(words, c, sum);
-        const int rest_groups = (w.cols - c) / W::kGroup;
-        Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-          add_scaled(
-              row,
-              V::template SpreadBf16Partial<W::kGroupsPerBlock>(scales + row * groups, rest_groups),
-              sum);
-        });
-      } else {
-        add_block(words, c, total);
-      }
-    }
-    if constexpr (W::kAffine) {
-      const uint16_t* biases = w.biases + static_cast<size_t>(r) * static_cast<size_t>(groups);
-      const float* sums = prepared + PreparedCols(w);
-      for (int g = 0; g < groups; g += kLanes) {
-        Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-          const uint16_t* p = biases + row * groups + g;
-          const F bias = g + kLanes <= groups ? V::LoadBf16(p) : V::LoadBf16Partial(p, groups - g);
-          Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-            total[row][i][0] = V::Fma(bias, V::Load(sums + i * stride + g), total[row][i][0]);
-          });
-        });
-      }
-    }
-    Unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-      Unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-        y[i * y_stride + r + row] = V::Sum(joined(total[row][i]));
-      });
-    });
-  }
-
-  // All rows of activations, V::kFewBatch at a time, over `kRows` weight rows, which stay in the
-  // first-level cache from pass to pass.
-  template <int kRows>
-  [[gnu::always_inline]] static void FewPasses(const WeightMatrix& w, const float* prepared, int n,
-                                               float* y, ptrdiff_t y_stride, int r) {
-    const ptrdiff_t stride = PreparedStride(w);
-    for (int i = 0; i < n; i += V::kFewBatch) {
-      const float* x = prepared + i * stride;
-      float* out = y + i * y_stride;
-      const int rest = n - i;
-      Unroll<V::kFewBatch>([&](auto index) __attribute__((always_inline)) {
-        constexpr int kCount = index + 1;
-        if (kCount == V::kFewBatch ? rest >= kCount : rest == kCount) {
-          FewTile<kRows, kCount>(w, x, out, y_stride, r);
-        }
       });
     }
   }
 
   static void Few(const WeightMatrix& w, const float* prepared, int n, float* y, ptrdiff_t y_stride,
                   int row_begin, int row_end) {
-    int r = row_begin;
-    if (n == 1) {
-      for (; r + 2 <= row_end; r += 2) FewTile<2, 1>(w, prepared, y, y_stride, r);
-    } else {
-      for (; r + V::kStreams <= row_end; r += V::kStreams) {
-        FewPasses<V::kStreams>(w, prepared, n, y, y_stride, r);
+    if (n == 1) return FewTile<2, 1>(w, prepared, 1, y, y_stride, row_begin, row_end);
+    // Blocks of weight rows stay in the second-level cache while the rows of activations pass.
+    const ptrdiff_t stride = PreparedStride(w);
+    for (int r = row_begin; r < row_end; r += kColumns) {
+      const int end = r + kColumns < row_end ? r + kColumns : row_end;
+      for (int i = 0; i < n; i += V::kFewBatch) {
+        const int count = n - i < V::kFewBatch ? n - i : V::kFewBatch;
+        const float* x = prepared + i * stride;
+        float* out = y + i * y_stride;
+        if (count == 1) {
+          FewTile<2, 1>(w, x, 1, out, y_stride, r, end);
+        } else if (count == 2) {
+          FewTile<V::kStreams, 2>(w, x, 2, out, y_stride, r, end);
+        } else {
+          FewTile<V::kStreams, V::kFewBatch>(w, x, count, out, y_stride, r, end);
+        }
       }
     }
-    for (; r < row_end; ++r) FewPasses<1>(w, prepared, n, y, y_stride, r);
   }
 
   // ---- Many rows of activations.
