@@ -19,5 +19,6 @@ void AddRenderCommand(CommandSet& commands);
 void AddParseCommand(CommandSet& commands);
 void AddLogitsCommand(CommandSet& commands);
 void AddPerplexityCommand(CommandSet& commands);
+void AddSynthCommand(CommandSet& commands);
 
 }  // namespace mference::cli

@@ -58,6 +58,7 @@ void AddCommands(CommandSet& commands) {
   AddParseCommand(commands);
   AddLogitsCommand(commands);
   AddPerplexityCommand(commands);
+  AddSynthCommand(commands);
 }
 
 int RunParsed(Console& console, const CLI::App& program, const CommandSet& commands) {
