@@ -13,6 +13,7 @@
 #include "format/path_rules.h"
 #include "install/hub_token.h"
 #include "install/rate_limiter.h"
+#include "install/transfer_pool.h"
 
 namespace mference {
 namespace {
@@ -90,77 +91,6 @@ class ContentCheck {
   std::unique_ptr<EVP_MD_CTX, Free> sha1_;
 };
 
-// Files that ranges are received into, used over and over: overwriting the same cached pages is far
-// cheaper than having the kernel find new ones for every range. Thread-safe.
-class TransferFiles {
- public:
-  TransferFiles(FileSystem& files, std::filesystem::path directory)
-      : files_(files), directory_(std::move(directory)) {}
-  ~TransferFiles() {
-    for (const Entry& entry : idle_) {
-      try {
-        files_.RemoveFile(entry.path);
-      } catch (...) {  // NOLINT(bugprone-empty-catch): what stays is swept up before promotion
-      }
-    }
-  }
-  TransferFiles(const TransferFiles&) = delete;
-  TransferFiles& operator=(const TransferFiles&) = delete;
-
-  struct Entry {
-    std::filesystem::path path;
-    std::unique_ptr<File> file;
-  };
-
-  Entry Take() {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      Entry entry = std::move(idle_.back());
-      idle_.pop_back();
-      return entry;
-    }
-    Entry entry{.path = directory_ / fmt::format(".range-{}.tmp", created_++), .file = nullptr};
-    if (files_.Examine(entry.path) == EntryType::kFile) files_.RemoveFile(entry.path);
-    entry.file = files_.CreateFile(entry.path, 0600);
-    return entry;
-  }
-  void Return(Entry entry) {
-    const std::lock_guard lock(mutex_);
-    idle_.push_back(std::move(entry));
-  }
-
- private:
-  FileSystem& files_;
-  const std::filesystem::path directory_;
-  std::mutex mutex_;
-  std::vector<Entry> idle_;
-  int created_ = 0;
-};
-
-// Fetched bytes in a transfer file, which goes back to the others afterwards.
-class TransferredRange final : public FetchedRange {
- public:
-  explicit TransferredRange(TransferFiles& files) : files_(files), entry_(files.Take()) {}
-  ~TransferredRange() override { files_.Return(std::move(entry_)); }
-
-  uint64_t bytes() const override { return bytes_; }
-  void ReadAt(uint64_t offset, std::span<std::byte> out) override {
-    Check(offset + out.size() <= bytes_, "a read beyond what was fetched");
-    entry_.file->ReadAt(offset, out);
-  }
-
-  void Append(std::span<const std::byte> piece) {
-    entry_.file->WriteAt(bytes_, piece);
-    bytes_ += piece.size();
-  }
-  void Restart() { bytes_ = 0; }
-
- private:
-  TransferFiles& files_;
-  TransferFiles::Entry entry_;
-  uint64_t bytes_ = 0;
-};
-
 }  // namespace
 
 struct RemoteSource::Impl {
@@ -173,7 +103,7 @@ struct RemoteSource::Impl {
   const RemoteOptions options;
   const UrlOrigin origin;
   RateLimiter limiter;
-  std::unique_ptr<TransferFiles> transfer_files;  // null before there is a work directory
+  std::unique_ptr<TransferPool> transfers;  // null before there is a work directory
 
   mutable std::mutex mutex;  // of everything below
   std::string commit;        // resolved; empty before the first answer
@@ -517,9 +447,9 @@ struct RemoteSource::Impl {
     return found;
   }
 
-  std::unique_ptr<TransferredRange> NewTransfer() const {
-    Check(transfer_files != nullptr, "no work directory for transfers");
-    return std::make_unique<TransferredRange>(*transfer_files);
+  std::unique_ptr<PooledTransfer> NewTransfer() const {
+    Check(transfers != nullptr, "no work directory for transfers");
+    return std::make_unique<PooledTransfer>(*transfers);
   }
 };
 
@@ -558,7 +488,7 @@ void RemoteSource::UseCommit(const std::string& commit) {
 }
 
 void RemoteSource::UseWorkDirectory(FileSystem& files, const std::filesystem::path& directory) {
-  impl_->transfer_files = std::make_unique<TransferFiles>(files, directory);
+  impl_->transfers = std::make_unique<TransferPool>(files, directory);
 }
 
 std::optional<std::string> RemoteSource::ReadFile(const std::string& name, uint64_t max_bytes) {
