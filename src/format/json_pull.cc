@@ -163,7 +163,7 @@ void JsonPull::ReadStringInto(std::string& out, size_t max_bytes) {
       FailHere(fmt::format("a string of more than {} bytes", max_bytes));
     }
   }
-  if (!IsValidUtf8(out)) FailHere("a string that is not UTF-8");
+  if (!IsUtf8(out)) FailHere("a string that is not UTF-8");
 }
 
 uint32_t JsonPull::ReadHex4() {

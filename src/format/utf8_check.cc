@@ -5,7 +5,7 @@
 
 namespace mference {
 
-bool IsValidUtf8(std::string_view bytes) {
+bool IsUtf8(std::string_view bytes) {
   size_t i = 0;
   while (i < bytes.size()) {
     const auto lead = static_cast<uint8_t>(bytes[i]);

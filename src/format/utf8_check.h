@@ -6,6 +6,6 @@
 
 namespace mference {
 
-bool IsValidUtf8(std::string_view bytes);
+bool IsUtf8(std::string_view bytes);
 
 }  // namespace mference

@@ -62,8 +62,10 @@ void SynthWords::AddLongWords(uint64_t stream) {
   for (uint64_t draw = 0; !Full(); ++draw) {
     const uint64_t random = RandomWord(stream, 2 * draw);
     const uint64_t choice = RandomWord(stream, 2 * draw + 1);
-    const std::string tail = letters(random >> 32, 1 + choice % 3);
-    if (choice % 16 < 12 || words_.size() == first_long) {
+    // One letter as often as two or three: such words can be made in most ways.
+    const size_t extra = choice % 4 < 2 ? 1 : choice % 4;
+    const std::string tail = letters(random >> 32, extra);
+    if ((choice >> 4) % 16 < 12 || words_.size() == first_long) {
       const std::string head = ((choice >> 8) & 1) != 0 ? mark_ : std::string();
       Add(head + letters(random & 0xffffffff, 3), tail);
     } else {
