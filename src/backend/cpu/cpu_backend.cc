@@ -171,9 +171,7 @@ void CpuBackend::MultiplySigmoid(Tensor x, Tensor gate, Tensor out) {
   float* const y = Floats(out);
   ForRows(params_.rows, [&](int32_t row) {
     const size_t at = static_cast<size_t>(row) * static_cast<size_t>(x.cols);
-    for (size_t i = at; i < at + static_cast<size_t>(x.cols); ++i) {
-      y[i] = in[i] / (1.0f + std::exp(-gates[i]));
-    }
+    kernels_.sigmoid_product(in + at, gates + at, x.cols, y + at);
   });
 }
 

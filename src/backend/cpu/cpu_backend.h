@@ -99,6 +99,8 @@ class CpuBackend final : public Backend {
     size_t gated = 0;          // the `up` half of a gated product
     size_t attention = 0;      // kernel states, one per lane or split
     size_t attention_bytes = 0;
+    size_t delta = 0;           // one head's rows and chunk, per lane; see recurrent.cc
+    size_t history = 0;         // [taps - 1, channels]: a convolution's tail in FP32
     size_t logits = 0;          // [kMaxLogitsRows, vocab]
     size_t router_logits = 0;   // [rows, experts]
     size_t routing = 0;         // int32 tables of a routing, see routed_experts.cc
@@ -123,6 +125,7 @@ class CpuBackend final : public Backend {
   ScratchPlan PlanScratch(int32_t max_rows) const;
   size_t PreparedFloats(const WeightMatrix& shape, int32_t max_rows) const;
   size_t AttentionStateFloats() const;
+  size_t DeltaScratchFloats() const;
 
   float* Floats(Tensor tensor) const;
   uint16_t* Halves(Tensor tensor) const;
@@ -140,8 +143,6 @@ class CpuBackend final : public Backend {
                      int32_t n, float* y, float* up_out, ptrdiff_t stride);
   // Writes `n` floats of a head, in the tensor's element type.
   void StoreHead(Tensor out, int32_t row, int32_t col, const float* values, int32_t n);
-
-  void NormaliseHead(const float* x, int32_t n, float scale, float* out) const;
 
   void GroupPairs(RoutingTables& tables) const;
   void ComputeExpert(const ExpertLayerInfo& layer, const std::byte* blob, const float* x, int32_t n,

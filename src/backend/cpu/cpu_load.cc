@@ -141,9 +141,9 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
     // The head is the one matrix whose outputs do not lie in a tensor of all rows.
     widest = std::max(widest, static_cast<size_t>(w.rows));
   }
-  size_t gated = 0;
+  size_t widest_tensor = 0;
   for (const TensorInfo& tensor : tensors_)
-    gated = std::max(gated, static_cast<size_t>(tensor.cols));
+    widest_tensor = std::max(widest_tensor, static_cast<size_t>(tensor.cols));
   size_t experts = 0, hidden = 0, intermediate = 0;
   for (const ExpertLayerInfo& layer : expert_layers_) {
     prepared = std::max({prepared, PreparedFloats(layer.gate, max_rows),
@@ -166,8 +166,11 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
     end = std::max(end, plan.total);
   };
   const size_t few_pairs = static_cast<size_t>(std::min(max_rows, kFewRows)) * kMaxTopK;
-  overlay({{&plan.gated, rows * gated * sizeof(float)}});
+  overlay({{&plan.gated, rows * widest_tensor * sizeof(float)}});
   overlay({{&plan.attention, AttentionStateFloats() * sizeof(float)}});
+  overlay(
+      {{&plan.delta, static_cast<size_t>(pool_.threads()) * DeltaScratchFloats() * sizeof(float)}});
+  overlay({{&plan.history, (kConvolutionTaps - 1) * widest_tensor * sizeof(float)}});
   overlay({{&plan.logits,
             static_cast<size_t>(std::min(max_rows, kMaxLogitsRows)) * widest * sizeof(float)}});
   overlay({{&plan.expert_inputs, rows * hidden * sizeof(float)},

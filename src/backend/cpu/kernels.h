@@ -97,6 +97,45 @@ struct KeyValueRun {
   int32_t count = 0;  // may be 0
 };
 
+// ---- State that every row rewrites
+
+// Taps of a short convolution: the current row and the three before it.
+constexpr int kConvolutionTaps = 4;
+
+// A causal depthwise convolution over rows of channels. Row i of x, history and out is at
+// i * stride.
+struct ConvolutionRows {
+  int rows = 0;
+  ptrdiff_t stride = 0;
+  const float* weights = nullptr;  // [channels, kConvolutionTaps], the last tap for the current row
+  const float* history = nullptr;  // the kConvolutionTaps - 1 rows before x, oldest first
+  const float* x = nullptr;
+  float* out = nullptr;
+};
+
+// Most rows that one call of a delta kernel takes.
+constexpr int kMaxDeltaRows = 64;
+// Both dimensions of a delta rule's state are multiples of kDeltaDimMultiple.
+constexpr int kDeltaDimMultiple = 32;
+constexpr int kMaxDeltaDim = 128;
+
+// Consecutive rows of one value head under the gated delta rule. With the state S [value_dim,
+// key_dim], for each row
+//   S = decay S;  S = S + beta (v - S k) k^T;  out = S q
+struct DeltaRows {
+  int rows = 0;  // <= kMaxDeltaRows
+  int key_dim = 0;
+  int value_dim = 0;
+  const float* q = nullptr;  // [rows, key_dim], normalised and scaled
+  const float* k = nullptr;  // [rows, key_dim], normalised
+  const float* v = nullptr;  // row i at v + i * v_stride
+  ptrdiff_t v_stride = 0;
+  const float* decay = nullptr;  // [rows], in [0, 1]
+  const float* beta = nullptr;   // [rows], in [0, 1]
+  float* out = nullptr;          // row i at out + i * out_stride
+  ptrdiff_t out_stride = 0;
+};
+
 // ---- The table
 
 struct Kernels {
@@ -141,6 +180,10 @@ struct Kernels {
   // infinity.
   void (*silu_product)(const float* gate, const float* up, float limit, int n,
                        float* out) = nullptr;
+  // out = x sigmoid(gate).
+  void (*sigmoid_product)(const float* x, const float* gate, int n, float* out) = nullptr;
+  // out = x / sqrt(sum(x^2) + eps) * scale.
+  void (*l2_normalise)(const float* x, float eps, float scale, int n, float* out) = nullptr;
   // out = exp(x - max x) / sum.
   void (*softmax)(const float* x, int n, float* out) = nullptr;
   // out = cap * tanh(x / cap), cap > 0.
@@ -179,6 +222,20 @@ struct Kernels {
   // Writes the result in the layout of q. A query that saw nothing at all gives zeros.
   void (*attention_end)(const AttentionTile& tile, float* state, float* out,
                         ptrdiff_t out_stride) = nullptr;
+
+  // ---- State that every row rewrites.
+
+  // out[i, c] = silu(sum over j of weights[c, j] * x[i - (kConvolutionTaps - 1) + j, c]) for the
+  // channels c in [begin, end); rows before x are those of the history.
+  void (*short_convolution)(const ConvolutionRows& rows, int begin, int end) = nullptr;
+
+  // The delta rule row after row; any split of the rows over calls gives the same bytes. `state`
+  // passes through the cache once per call.
+  void (*delta_steps)(const DeltaRows& rows, float* state) = nullptr;
+  // The same for all rows at once, as matrix products; differs in rounding. `scratch` holds
+  // `delta_chunk_floats`.
+  size_t (*delta_chunk_floats)(int key_dim, int value_dim) = nullptr;
+  void (*delta_chunk)(const DeltaRows& rows, float* state, float* scratch) = nullptr;
 };
 
 // The k largest of n scores, in descending order, the lower index first among equals; NaN ranks

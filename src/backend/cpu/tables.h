@@ -1,9 +1,9 @@
 // What each instruction set's folder provides to the dispatcher. Internal to the kernels.
 //
-// Every folder has the same files with the same functions: `matmul.cc`, `elementwise.cc` and
-// `attention.cc` each fill their part of the table, `kernels.cc` puts the table together. The
-// scalar folder is the reference and spells the loops out; the SIMD folders instantiate the bodies
-// in simd/ with their own `vec.h`.
+// Every folder has the same files with the same functions: `matmul.cc`, `elementwise.cc`,
+// `attention.cc` and `recurrent.cc` each fill their part of the table, `kernels.cc` puts the table
+// together. The scalar folder is the reference and spells the loops out; the SIMD folders
+// instantiate the bodies in simd/ with their own `vec.h`.
 #pragma once
 
 #include "backend/cpu/kernels.h"
@@ -15,6 +15,7 @@ const Kernels& Table();
 void FillMatmul(Kernels& table);
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
+void FillRecurrent(Kernels& table);
 }  // namespace scalar
 
 namespace avx2 {
@@ -22,6 +23,7 @@ const Kernels& Table();
 void FillMatmul(Kernels& table);
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
+void FillRecurrent(Kernels& table);
 }  // namespace avx2
 
 namespace avx512 {
@@ -29,6 +31,7 @@ const Kernels& Table();
 void FillMatmul(Kernels& table);
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
+void FillRecurrent(Kernels& table);
 }  // namespace avx512
 
 namespace neon {
@@ -36,6 +39,7 @@ const Kernels& Table();
 void FillMatmul(Kernels& table);
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
+void FillRecurrent(Kernels& table);
 }  // namespace neon
 
 }  // namespace mference::cpu

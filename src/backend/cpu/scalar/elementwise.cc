@@ -55,6 +55,17 @@ void SiluProduct(const float* gate, const float* up, float limit, int n, float* 
   }
 }
 
+void SigmoidProduct(const float* x, const float* gate, int n, float* out) {
+  for (int i = 0; i < n; ++i) out[i] = x[i] / (1.0f + std::exp(-gate[i]));
+}
+
+void L2Normalise(const float* x, float eps, float scale, int n, float* out) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum = std::fma(x[i], x[i], sum);
+  const float factor = scale / std::sqrt(sum + eps);
+  for (int i = 0; i < n; ++i) out[i] = x[i] * factor;
+}
+
 void Softmax(const float* x, int n, float* out) {
   const float max = *std::max_element(x, x + n);
   float sum = 0;
@@ -117,6 +128,8 @@ void FillElementwise(Kernels& table) {
   table.accumulate = Accumulate;
   table.gelu_product = GeluProduct;
   table.silu_product = SiluProduct;
+  table.sigmoid_product = SigmoidProduct;
+  table.l2_normalise = L2Normalise;
   table.softmax = Softmax;
   table.soft_cap = SoftCap;
   table.rope = Rope;

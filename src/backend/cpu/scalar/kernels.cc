@@ -9,6 +9,7 @@ const Kernels& Table() {
     FillMatmul(t);
     FillElementwise(t);
     FillAttention(t);
+    FillRecurrent(t);
     return t;
   }();
   return table;

@@ -112,6 +112,17 @@ struct Elementwise {
         gate, up);
   }
 
+  static void SigmoidProduct(const float* x, const float* gate, int n, float* out) {
+    Map(
+        n, out, [&](F v, F g) { return TimesSigmoid(v, V::Sub(V::Zero(), g)); }, x, gate);
+  }
+
+  static void L2Normalise(const float* x, float eps, float scale, int n, float* out) {
+    const F factor = V::Set(scale / std::sqrt(Dot(x, x, n) + eps));
+    Map(
+        n, out, [&](F v) { return V::Mul(v, factor); }, x);
+  }
+
   // The largest element, NaNs left out; -infinity if there is none.
   static float Largest(const float* x, int n) {
     const F lowest = V::Set(-std::numeric_limits<float>::infinity());
@@ -222,6 +233,8 @@ struct Elementwise {
     table.accumulate = Accumulate;
     table.gelu_product = GeluProduct;
     table.silu_product = SiluProduct;
+    table.sigmoid_product = SigmoidProduct;
+    table.l2_normalise = L2Normalise;
     table.softmax = Softmax;
     table.soft_cap = SoftCap;
     table.rope = Rope;
