@@ -130,8 +130,9 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   backend->SetExpertStore(loaded->store_.get());
   loaded->backend_ = std::move(backend);
   loaded->session_ = std::make_unique<Session>(*loaded->model_, std::move(state), plan.chunk_rows);
-  loaded->sampler_ = std::make_unique<Sampler>(loaded->model_->vocab_size(),
-                                               static_cast<float>(arch.final_logit_softcap));
+  loaded->sampler_ = std::make_unique<Sampler>(
+      std::min(loaded->model_->vocab_size(), loaded->text_->tokenizer().id_limit()),
+      static_cast<float>(arch.final_logit_softcap));
   return loaded;
 }
 

@@ -62,11 +62,12 @@ double UniformDraw(uint64_t seed, uint64_t index) {
   return static_cast<double>(NextRandom(state) >> 40) * 0x1p-24;
 }
 
-Sampler::Sampler(int32_t vocab_size, float soft_cap)
-    : soft_cap_(soft_cap), values_(vocab_size), order_(vocab_size), weights_(vocab_size) {}
+Sampler::Sampler(int32_t candidates, float soft_cap)
+    : soft_cap_(soft_cap), values_(candidates), order_(candidates), weights_(candidates) {}
 
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> generated,
                         uint64_t index, const SamplingParams& params) {
+  logits = logits.first(values_.size());
   const bool penalised = params.repetition_penalty != 1.0f;
   if (params.temperature == 0 && !penalised) return Argmax(logits);
 

@@ -28,13 +28,15 @@ struct SamplingParams {
 // Buffers are claimed at construction; `Sample` allocates nothing. Not thread-safe.
 class Sampler {
  public:
-  // `soft_cap` is the cap that is already applied to the logits given to `Sample` (0: none). The
-  // penalty is defined on capped values.
-  Sampler(int32_t vocab_size, float soft_cap);
+  // Ids from `candidates` on are never drawn, nor counted in the softmax: a model may compute more
+  // logits than there are tokens, of rows that pad its vocabulary. `soft_cap` is the cap that is
+  // already applied to the logits given to `Sample` (0: none). The penalty is defined on capped
+  // values.
+  Sampler(int32_t candidates, float soft_cap);
 
-  // Draws the token number `index` (0 for the first of a reply) from `logits` [vocab]. `generated`
-  // are the reply's earlier tokens. Ties go to the lower id; NaN counts as minus infinity. Returns
-  // -1 if no logit is finite.
+  // Draws the token number `index` (0 for the first of a reply) from `logits`, at least
+  // `candidates` of them. `generated` are the reply's earlier tokens. Ties go to the lower id; NaN
+  // counts as minus infinity. Returns -1 if no logit is finite.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> generated, uint64_t index,
                  const SamplingParams& params);
 
@@ -44,8 +46,8 @@ class Sampler {
   int32_t SampleTruncated(uint64_t index, const SamplingParams& params);
 
   const float soft_cap_;
-  std::vector<float> values_;    // [vocab]: logits, then probabilities
-  std::vector<int32_t> order_;   // [vocab]: candidate ids
+  std::vector<float> values_;    // [candidates]: logits, then probabilities
+  std::vector<int32_t> order_;   // [candidates]: ids
   std::vector<double> weights_;  // tempered weights of the survivors
 };
 

@@ -106,6 +106,23 @@ TEST_P(GoldenTest, LogitsWhenDecodingStartsAnywhere) {
   }
 }
 
+// State that cannot be rewound comes back whole, wherever it was when the snapshot was taken.
+TEST_P(GoldenTest, ASnapshotOfAnyPositionContinuesWithTheSameBytes) {
+  const auto model = LoadedModel::Load(Options());
+  SequenceState& state = model->session().state();
+  const std::vector<int32_t> tokens = Tokens(1);
+  const std::span<const int32_t> all(tokens);
+  for (size_t position = 0; position < tokens.size(); ++position) {
+    model->session().Reset();
+    LogitsOf(*model, all.first(position), 128);
+    const StateSnapshot snapshot = state.Snapshot(model->ledger());
+    const std::vector<float> rest = LogitsOf(*model, all.subspan(position), 128);
+    state.Restore(snapshot);
+    EXPECT_EQ(state.position(), static_cast<int64_t>(position));
+    EXPECT_EQ(LogitsOf(*model, all.subspan(position), 128), rest) << "position " << position;
+  }
+}
+
 TEST_P(GoldenTest, EveryInstructionSet) {
   for (const char* kernels : {"scalar", "avx2", "avx512", "neon"}) {
     if (cpu::SelectKernels(kernels).kernels == nullptr) continue;

@@ -42,6 +42,23 @@ TEST(Sampler, GreedyTakesTheLargestAndBreaksTiesLow) {
   EXPECT_EQ(Draw(greedy, 1, {kNaN, -7, kNaN, -8}), std::vector<int32_t>{1});
 }
 
+// Rows that pad a vocabulary have logits too: as if they were not there, in every way of drawing.
+TEST(Sampler, NeverDrawsPaddingOfTheVocabulary) {
+  std::vector<float> padded = kLogits;
+  padded.insert(padded.end(), {50.0f, kInfinity, 4.0f});
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 0}, SamplingParams{.temperature = 0, .repetition_penalty = 2},
+        SamplingParams{.temperature = 0.7f, .top_k = 3, .top_p = 0.9f, .seed = 5},
+        SamplingParams{.temperature = 1, .top_k = 0, .top_p = 1, .seed = 11}}) {
+    Sampler sampler(static_cast<int32_t>(kLogits.size()), 0);
+    std::vector<int32_t> ids;
+    for (uint64_t i = 0; i < 24; ++i) ids.push_back(sampler.Sample(padded, {}, i, params));
+    EXPECT_EQ(ids, Draw(params, 24));
+  }
+  Sampler none(2, 0);
+  EXPECT_EQ(none.Sample(std::vector<float>{kNaN, -kInfinity, 1}, {}, 0, {.temperature = 0}), -1);
+}
+
 TEST(Sampler, SaysWhenNothingIsFinite) {
   EXPECT_EQ(Draw({.temperature = 0}, 1, {kNaN, -kInfinity, kNaN}), std::vector<int32_t>{-1});
   EXPECT_EQ(Draw({.temperature = 1}, 1, {kNaN, -kInfinity, kNaN}), std::vector<int32_t>{-1});
