@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/input.h"
 #include "cli/interrupts.h"
@@ -20,7 +21,10 @@ struct ScoreFlags {
   std::filesystem::path tokens;
   std::filesystem::path out;
   std::optional<int64_t> decode_from;
+  std::optional<int64_t> snapshot_at;
 };
+
+using TakeLogits = std::function<void(size_t position, std::span<const float>)>;
 
 // An array of arrays of ids.
 Sequences ReadSequences(const std::filesystem::path& path) {
@@ -62,21 +66,19 @@ std::unique_ptr<LoadedModel> LoadForScoring(const ScoreFlags& flags, const Seque
   return loaded;
 }
 
-// Runs a sequence from an empty state, in chunks up to position `decode_from` and one token at a
-// time after it, and hands out the logits [vocab] of every position in order.
-void ScoreSequence(LoadedModel& loaded, std::span<const int32_t> ids, int64_t decode_from,
-                   const std::function<void(size_t position, std::span<const float>)>& take) {
-  Session& session = loaded.session();
+// Runs the positions [begin, end) of a sequence whose state holds those before, in chunks up to
+// position `decode_from` and one token at a time after it, and hands out the logits [vocab] of
+// every position in order.
+void ScorePositions(LoadedModel& loaded, std::span<const int32_t> ids, int64_t begin, int64_t end,
+                    int64_t decode_from, const TakeLogits& take) {
   Model& model = loaded.model();
-  session.Reset();
   const auto vocab = static_cast<size_t>(model.vocab_size());
-  const auto total = static_cast<int64_t>(ids.size());
-  for (int64_t begin = 0; begin < total;) {
+  while (begin < end) {
     ThrowIfCancelled();
-    const int64_t left = begin < decode_from ? std::min(decode_from, total) - begin : 1;
+    const int64_t left = begin < decode_from ? std::min(decode_from, end) - begin : 1;
     const auto rows = static_cast<int32_t>(std::min<int64_t>(left, loaded.plan().chunk_rows));
     model.Forward(ids.subspan(static_cast<size_t>(begin), static_cast<size_t>(rows)),
-                  session.state());
+                  loaded.session().state());
     for (int32_t first = 0; first < rows; first += Backend::kMaxLogitsRows) {
       const int32_t piece = std::min(rows - first, Backend::kMaxLogitsRows);
       const std::span<const float> logits = model.Logits(first, piece);
@@ -89,10 +91,55 @@ void ScoreSequence(LoadedModel& loaded, std::span<const int32_t> ids, int64_t de
   }
 }
 
+// The whole sequence from an empty state.
+void ScoreSequence(LoadedModel& loaded, std::span<const int32_t> ids, int64_t decode_from,
+                   const TakeLogits& take) {
+  loaded.session().Reset();
+  ScorePositions(loaded, ids, 0, static_cast<int64_t>(ids.size()), decode_from, take);
+}
+
+// The same with a step that ends at `snapshot_at`. What follows is computed twice, the second time
+// from a snapshot taken there; throws kInternal unless both give the same bytes.
+void ScoreAcrossSnapshot(LoadedModel& loaded, std::span<const int32_t> ids, int64_t decode_from,
+                         int64_t snapshot_at, const TakeLogits& take) {
+  SequenceState& state = loaded.session().state();
+  const auto end = static_cast<int64_t>(ids.size());
+  const auto digest = [](std::span<const float> logits) {
+    Sha256 hash;
+    hash.Update(std::as_bytes(logits));
+    return hash.FinishHex();
+  };
+  loaded.session().Reset();
+  ScorePositions(loaded, ids, 0, snapshot_at, decode_from, take);
+  const StateSnapshot snapshot = state.Snapshot(loaded.ledger());
+  std::vector<std::string> digests;
+  ScorePositions(loaded, ids, snapshot_at, end, decode_from,
+                 [&](size_t position, std::span<const float> logits) {
+                   digests.push_back(digest(logits));
+                   take(position, logits);
+                 });
+  state.Restore(snapshot);
+  ScorePositions(
+      loaded, ids, snapshot_at, end, decode_from,
+      [&](size_t position, std::span<const float> logits) {
+        if (digest(logits) == digests[position - static_cast<size_t>(snapshot_at)]) return;
+        Fail(ErrorCode::kInternal,
+             "logits of position {} differ after going back to a snapshot of position {}: "
+             "this is a defect of mference, please report it",
+             position, snapshot_at);
+      });
+}
+
 int Logits(const ScoreFlags& flags, Console&) {
   if (flags.out.empty()) throw UsageError("required flag missing: --out");
   const Sequences sequences = ReadSequences(flags.tokens);
   const InterruptScope interrupts(InterruptMode::kCancel);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (flags.snapshot_at.value_or(0) < static_cast<int64_t>(sequences[i].size())) continue;
+    Fail(ErrorCode::kInvalidArgument,
+         "--snapshot-at is {}, but sequence {} has {} tokens: the position must lie inside of it",
+         *flags.snapshot_at, i, sequences[i].size());
+  }
   const std::unique_ptr<LoadedModel> loaded = LoadForScoring(flags, sequences);
   const auto vocab = static_cast<uint64_t>(loaded->model().vocab_size());
   std::vector<SafetensorsSpec> tensors;
@@ -103,9 +150,15 @@ int Logits(const ScoreFlags& flags, Console&) {
   }
   SafetensorsWriter writer(flags.out, tensors);
   for (size_t i = 0; i < sequences.size(); ++i) {
-    ScoreSequence(
-        *loaded, sequences[i], flags.decode_from.value_or(INT64_MAX),
-        [&](size_t, std::span<const float> logits) { writer.Append(i, std::as_bytes(logits)); });
+    const int64_t decode_from = flags.decode_from.value_or(INT64_MAX);
+    const auto write = [&](size_t, std::span<const float> logits) {
+      writer.Append(i, std::as_bytes(logits));
+    };
+    if (flags.snapshot_at) {
+      ScoreAcrossSnapshot(*loaded, sequences[i], decode_from, *flags.snapshot_at, write);
+    } else {
+      ScoreSequence(*loaded, sequences[i], decode_from, write);
+    }
   }
   writer.Finish();
   return 0;
@@ -176,6 +229,10 @@ void AddLogitsCommand(CommandSet& commands) {
   CLI::App& command = commands.Add("logits", "Logits of given tokens, as a safetensors file",
                                    [flags](Console& console) { return Logits(*flags, console); });
   DeclareScoreFlags(command, *flags);
+  AddInteger(command, "--snapshot-at", "K",
+             "Snapshot the state at this position, go on, go back to it and go on again; fails "
+             "unless the logits are the same",
+             flags->snapshot_at, 0);
   AddPath(command, "--out", "FILE", "Gets seq0.logits, seq1.logits, ..., each F32 [tokens, vocab]",
           flags->out);
 }

@@ -72,8 +72,12 @@ TEST_F(ScoreTest, LogitsAreTheGoldens) {
   }
   const std::string tokens = WriteJson("golden_ids.json", sequences);
   const std::string out = (DemoHome() / "logits.safetensors").string();
-  for (const std::vector<std::string>& how : std::vector<std::vector<std::string>>{
-           {}, {"--chunk", "7"}, {"--decode-from", "3"}, {"--decode-from", "0"}}) {
+  for (const std::vector<std::string>& how :
+       std::vector<std::vector<std::string>>{{},
+                                             {"--chunk", "7"},
+                                             {"--decode-from", "3"},
+                                             {"--decode-from", "0"},
+                                             {"--snapshot-at", "4"}}) {
     std::vector<std::string> arguments = {"logits", "golden", "--tokens", tokens,
                                           "--out",  out,      "--kv",     "f32"};
     arguments.insert(arguments.end(), how.begin(), how.end());
@@ -115,6 +119,14 @@ TEST_F(ScoreTest, PerplexityLines) {
   EXPECT_THAT(result.out,
               testing::MatchesRegex("seq0: [0-9.]+ over 2 tokens\nseq1: [0-9.]+ over 3 tokens\n"
                                     "all: [0-9.]+ over 5 tokens\n"));
+}
+
+TEST_F(ScoreTest, ASnapshotLiesInsideOfEverySequence) {
+  const ProgramResult result = RunMference({"logits", "golden", "--tokens", "-", "--out",
+                                            (DemoHome() / "none").string(), "--snapshot-at", "3"},
+                                           "[[1,2,3,4],[4,5,6]]");
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, testing::HasSubstr("--snapshot-at is 3, but sequence 1 has 3 tokens"));
 }
 
 TEST_F(ScoreTest, BadTokensAreRefused) {
