@@ -95,7 +95,7 @@ std::string WholeShard(SyntheticSource& source, const std::string& shard) {
 
 class SynthOf : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Families, SynthOf, ::testing::Values("gemma4", "qwen36"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& family) { return std::string(family.param); });
 
 TEST_P(SynthOf, ConfigDerivesToTheArchitecture) {
   const std::optional<int64_t> layer_counts[] = {std::nullopt, 1, 7, 100};
