@@ -19,7 +19,7 @@ struct Vec {
   // As in avx512/vec.h; 2 x 2 sums twice, words, values and a vector of x are 13 of 16 registers.
   static constexpr int kStreams = 2;
   static constexpr int kFewBatch = 2;
-  static constexpr int kFewRows = 8;
+  static constexpr int kFewRows = 32;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set(float x) { return _mm256_set1_ps(x); }

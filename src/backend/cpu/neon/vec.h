@@ -19,7 +19,7 @@ struct Vec {
   // As in avx512/vec.h.
   static constexpr int kStreams = 4;
   static constexpr int kFewBatch = 2;
-  static constexpr int kFewRows = 8;
+  static constexpr int kFewRows = 16;
 
   static F Zero() { return vdupq_n_f32(0); }
   static F Set(float x) { return vdupq_n_f32(x); }
