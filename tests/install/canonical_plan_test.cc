@@ -3,7 +3,7 @@
 // published ones to the byte. Nothing is downloaded.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <array>
 
 #include "install/production_headers.h"
 #include "install/repack_plan.h"
@@ -24,7 +24,18 @@ struct Published {
   uint64_t layer_file_bytes;
   uint64_t layer_files;
   uint64_t pool_bytes;
+  std::array<uint64_t, 9> slices;       // of the first routed layer's blobs
+  std::array<uint64_t, 9> last_slices;  // of the last layer's
 };
+
+void ExpectSlices(const ExpertBlob& blob, const std::array<uint64_t, 9>& offsets) {
+  const ExpertMatrix* matrices[] = {&blob.gate, &blob.up, &blob.down};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(matrices[i]->weights.offset, offsets[3 * i]);
+    EXPECT_EQ(matrices[i]->scales.offset, offsets[3 * i + 1]);
+    EXPECT_EQ(matrices[i]->biases.offset, offsets[3 * i + 2]);
+  }
+}
 
 class CanonicalPlanOf : public ::testing::TestWithParam<Published> {};
 
@@ -51,6 +62,8 @@ TEST_P(CanonicalPlanOf, ComesToThePublishedSizes) {
   EXPECT_EQ(pool, published.pool_bytes);
   const auto& first = plan.layout.layers[static_cast<size_t>(snapshot.arch.num_dense_layers)];
   EXPECT_EQ(first.blob.down.biases.offset + first.blob.down.biases.bytes, published.blob_bytes);
+  ExpectSlices(first.blob, published.slices);
+  ExpectSlices(plan.layout.layers.back().blob, published.last_slices);
 
   // The catalogue promises the same before a download.
   EXPECT_EQ(pinned->plan.resident_entries, published.entries);
@@ -62,49 +75,68 @@ TEST_P(CanonicalPlanOf, ComesToThePublishedSizes) {
 
 INSTANTIATE_TEST_SUITE_P(
     Published, CanonicalPlanOf,
-    ::testing::Values(Published{"gemma4", [] { return testing::Gemma4Headers(); }, 597, 81920,
-                                1'353'771'068, 3'345'408, 3'358'720, 429'916'160, 30,
-                                12'897'484'800},
-                      Published{"qwen36", testing::Qwen36Headers, 613, 81920, 1'389'476'096,
-                                1'769'472, 1'769'472, 452'984'832, 40, 18'119'393'280},
-                      Published{"deepseek_v4", testing::DeepseekV4Headers, 1199, 131072,
-                                4'312'867'932, 8'388'608, 8'388'608, 2'147'483'648, 43,
-                                92'341'796'864},
-                      Published{"inkling", testing::InklingHeaders, 840, 98304, 3'415'372'964,
-                                14'155'776, 14'155'776, 3'623'878'656, 40, 144'955'146'240},
-                      Published{"maple", testing::MapleHeaders, 219, 32768, 517'029'888, 983'040,
-                                983'040, 251'658'240, 24, 6'039'797'760}),
+    ::testing::Values(
+        Published{"gemma4",
+                  [] { return testing::Gemma4Headers(); },
+                  597,
+                  81920,
+                  1'353'771'068,
+                  3'345'408,
+                  3'358'720,
+                  429'916'160,
+                  30,
+                  12'897'484'800,
+                  {0, 991232, 1053184, 1115136, 2106368, 2168320, 2230272, 3221504, 3283456},
+                  {0, 991232, 1053184, 1115136, 2106368, 2168320, 2230272, 3221504, 3283456}},
+        Published{"qwen36",
+                  testing::Qwen36Headers,
+                  613,
+                  81920,
+                  1'389'476'096,
+                  1'769'472,
+                  1'769'472,
+                  452'984'832,
+                  40,
+                  18'119'393'280,
+                  {0, 524288, 557056, 589824, 1114112, 1146880, 1179648, 1703936, 1736704},
+                  {0, 524288, 557056, 589824, 1114112, 1146880, 1179648, 1703936, 1736704}},
+        Published{"deepseek_v4",
+                  testing::DeepseekV4Headers,
+                  1199,
+                  131072,
+                  4'312'867'932,
+                  8'388'608,
+                  8'388'608,
+                  2'147'483'648,
+                  43,
+                  92'341'796'864,
+                  {0, 2097152, 2621440, 3145728, 5242880, 5505024, 5767168, 7864320, 8126464},
+                  {0, 2097152, 2359296, 2621440, 4718592, 4980736, 5242880, 7340032, 7602176}},
+        Published{"inkling",
+                  testing::InklingHeaders,
+                  840,
+                  98304,
+                  3'415'372'964,
+                  14'155'776,
+                  14'155'776,
+                  3'623'878'656,
+                  40,
+                  144'955'146'240,
+                  {0, 4194304, 4456448, 4718592, 8912896, 9175040, 9437184, 13631488, 13893632},
+                  {0, 4194304, 4456448, 4718592, 8912896, 9175040, 9437184, 13631488, 13893632}},
+        Published{"maple",
+                  testing::MapleHeaders,
+                  219,
+                  32768,
+                  517'029'888,
+                  983'040,
+                  983'040,
+                  251'658'240,
+                  24,
+                  6'039'797'760,
+                  {0, 262144, 294912, 327680, 589824, 622592, 655360, 917504, 950272},
+                  {0, 262144, 294912, 327680, 589824, 622592, 655360, 917504, 950272}}),
     [](const auto& instance) { return instance.param.name; });
-
-void ExpectSlices(const ExpertBlob& blob, const std::array<uint64_t, 9>& offsets) {
-  const ExpertMatrix* matrices[] = {&blob.gate, &blob.up, &blob.down};
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(matrices[i]->weights.offset, offsets[3 * i]);
-    EXPECT_EQ(matrices[i]->scales.offset, offsets[3 * i + 1]);
-    EXPECT_EQ(matrices[i]->biases.offset, offsets[3 * i + 2]);
-  }
-}
-
-TEST(CanonicalPlan, SliceOffsetsAreThePublishedOnes) {
-  const auto layout_of = [](const std::unique_ptr<testing::HeaderSource>& source) {
-    return PlanRepack(LoadSnapshot(*source, nullptr), kMaxChunkBytes).layout;
-  };
-  ExpectSlices(layout_of(testing::Gemma4Headers()).layers[29].blob,
-               {0, 991232, 1053184, 1115136, 2106368, 2168320, 2230272, 3221504, 3283456});
-  ExpectSlices(layout_of(testing::Qwen36Headers()).layers[0].blob,
-               {0, 524288, 557056, 589824, 1114112, 1146880, 1179648, 1703936, 1736704});
-  ExpectSlices(layout_of(testing::InklingHeaders()).layers[2].blob,
-               {0, 4194304, 4456448, 4718592, 8912896, 9175040, 9437184, 13631488, 13893632});
-  ExpectSlices(layout_of(testing::MapleHeaders()).layers[7].blob,
-               {0, 262144, 294912, 327680, 589824, 622592, 655360, 917504, 950272});
-  const Layout deepseek = layout_of(testing::DeepseekV4Headers());
-  ExpectSlices(deepseek.layers[0].blob,
-               {0, 2097152, 2621440, 3145728, 5242880, 5505024, 5767168, 7864320, 8126464});
-  ExpectSlices(deepseek.layers[42].blob,
-               {0, 2097152, 2359296, 2621440, 4718592, 4980736, 5242880, 7340032, 7602176});
-  EXPECT_EQ(deepseek.layers[0].blob.gate.group_size, 32u);
-  EXPECT_EQ(deepseek.layers[42].blob.gate.group_size, 64u);
-}
 
 // The order does not come from the source: the same tensors listed the other way around.
 TEST(CanonicalPlan, OrderIsTheFormats) {
