@@ -322,7 +322,9 @@ class Transaction {
     Phase(InstallPhase::kCopying, total);
     hasher_ = std::make_unique<OutputHasher>(plan_.ranges, *outputs_, options_.background);
     for (const size_t range : reused_) hasher_->MarkWritten(range);
-    RangeCopier copier(plan_.ranges, *outputs_, scratch_.bytes(), [this] { CheckCancelled(); });
+    RangeCopier copier(
+        plan_.ranges, *outputs_, scratch_.bytes(), [this] { CheckCancelled(); },
+        options_.background);
     std::optional<SourceVerifier> verifier;
     const Checkpoint saved = checkpoint_;
     if (source_.is_remote() && options_.verify_source) {

@@ -59,13 +59,13 @@ class OutputFiles {
 // Copies ranges through one scratch buffer. Not thread-safe.
 class RangeCopier {
  public:
-  // `check_cancelled` runs between tiles and may throw.
+  // `check_cancelled` runs between tiles and may throw. With `background` a thread digests one half
+  // of the buffer while the other half is being read, transformed and written.
   RangeCopier(const RangePlan& plan, OutputFiles& outputs, std::span<std::byte> scratch,
-              std::function<void()> check_cancelled)
-      : plan_(plan),
-        outputs_(outputs),
-        scratch_(scratch),
-        check_cancelled_(std::move(check_cancelled)) {}
+              std::function<void()> check_cancelled, bool background = false);
+  ~RangeCopier();
+  RangeCopier(const RangeCopier&) = delete;
+  RangeCopier& operator=(const RangeCopier&) = delete;
 
   // Writes every destination of `range` and returns the digest of what was written, computed while
   // the bytes were at hand. kSourceInvalid for ternary codes that cannot be.
@@ -76,10 +76,13 @@ class RangeCopier {
   uint64_t tiles() const { return tiles_; }
 
  private:
+  class DigestThread;
+
   const RangePlan& plan_;
   OutputFiles& outputs_;
   std::span<std::byte> scratch_;
   std::function<void()> check_cancelled_;
+  std::unique_ptr<DigestThread> digest_thread_;  // null: digests on the calling thread
   uint64_t tiles_ = 0;
 };
 
