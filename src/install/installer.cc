@@ -74,7 +74,7 @@ class Transaction {
   }
 
  private:
-  void Emit(InstallEvent event) const {
+  void Emit(const InstallEvent& event) const {
     if (options_.on_event) options_.on_event(event);
   }
   void Phase(InstallPhase phase, uint64_t total_bytes = 0) const {

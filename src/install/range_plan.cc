@@ -114,7 +114,7 @@ uint64_t RangePlan::output_bytes() const {
 }
 
 RangePlan BuildRangePlan(std::vector<std::string> shards, std::vector<PlannedOutput> outputs,
-                         std::vector<ScalarCopy> copies, std::string index_region_sha256,
+                         const std::vector<ScalarCopy>& copies, std::string index_region_sha256,
                          uint64_t chunk_bytes) {
   if (chunk_bytes == 0 || chunk_bytes > kMaxChunkBytes) {
     Fail(ErrorCode::kInvalidArgument, "a transfer of {} bytes is not within 1 to {}", chunk_bytes,

@@ -69,7 +69,7 @@ struct RangePlan {
 // Splits, sorts and coalesces `copies`. Throws kInternal when destinations overlap or leave their
 // output, kInvalidArgument for a chunk size out of [1, kMaxChunkBytes] or below a transform's unit.
 RangePlan BuildRangePlan(std::vector<std::string> shards, std::vector<PlannedOutput> outputs,
-                         std::vector<ScalarCopy> copies, std::string index_region_sha256,
+                         const std::vector<ScalarCopy>& copies, std::string index_region_sha256,
                          uint64_t chunk_bytes);
 
 // 64 hex digits; equal for equal plans, whatever directory they are carried out in.

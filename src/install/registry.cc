@@ -92,7 +92,7 @@ std::filesystem::path ResolveInstalled(std::string_view model,
   const PinnedSource* pinned = FindPinned(model);
   if (pinned != nullptr) names.emplace_back(pinned->name);
   for (const std::string& name : names) {
-    const std::filesystem::path path = models / (name + std::string(kModelSuffix));
+    std::filesystem::path path = models / (name + std::string(kModelSuffix));
     if (std::filesystem::is_directory(path, error)) return path;
   }
   if (std::filesystem::is_directory(model, error)) return model;

@@ -448,8 +448,8 @@ class Planner {
     for (const SourceShard& shard : snapshot_.shards) shards.push_back(shard.name);
     Sha256 hash;
     hash.Update(plan_.index_region);
-    plan_.ranges = BuildRangePlan(std::move(shards), std::move(outputs_), std::move(copies_),
-                                  hash.FinishHex(), chunk_bytes);
+    plan_.ranges = BuildRangePlan(std::move(shards), std::move(outputs_), copies_, hash.FinishHex(),
+                                  chunk_bytes);
     plan_.fingerprint = PlanFingerprint(plan_.ranges);
   }
 

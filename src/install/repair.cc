@@ -54,7 +54,7 @@ class Repair {
   }
 
  private:
-  void Emit(InstallEvent event) const {
+  void Emit(const InstallEvent& event) const {
     if (options_.on_event) options_.on_event(event);
   }
   void CheckCancelled() const {

@@ -27,7 +27,7 @@ void TensorListBuilder::Plain(std::string_view name, std::vector<int64_t> shape,
   Add(std::string(name), storage, std::move(shape), QuantRole::kNone);
 }
 
-void TensorListBuilder::Add(std::string name, Storage storage, std::vector<int64_t> shape,
+void TensorListBuilder::Add(const std::string& name, Storage storage, std::vector<int64_t> shape,
                             QuantRole role) {
   tensors_.push_back({.name = prefix_ + name,
                       .storage = storage,

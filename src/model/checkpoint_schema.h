@@ -58,7 +58,7 @@ class TensorListBuilder {
   std::vector<TensorSpec> Take() { return std::move(tensors_); }
 
  private:
-  void Add(std::string name, Storage storage, std::vector<int64_t> shape, QuantRole role);
+  void Add(const std::string& name, Storage storage, std::vector<int64_t> shape, QuantRole role);
 
   TensorGroup group_ = TensorGroup::kEmbedding;
   std::string prefix_;
