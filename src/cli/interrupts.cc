@@ -44,11 +44,12 @@ void OnSignal(int signal) {
   }
 }
 
-// Forgets wake-ups.
-void DrainWakePipe() {
+// Forgets wake-ups; true if there was one.
+bool DrainWakePipe() {
+  bool woken = false;
   std::array<char, 64> bytes;
-  while (::read(g_wake[0], bytes.data(), bytes.size()) > 0) {
-  }
+  while (::read(g_wake[0], bytes.data(), bytes.size()) > 0) woken = true;
+  return woken;
 }
 
 }  // namespace
@@ -79,9 +80,9 @@ bool WaitForInput(int fd) {
   while (::poll(waits.data(), waits.size(), -1) < 0) {
     if (errno != EINTR) FailErrno("cannot wait for input", errno);
   }
-  if (waits[1].revents == 0) return true;
-  DrainWakePipe();
-  return false;
+  // Not by `revents`: when input and a signal come together, poll may have looked at the pipe
+  // before the handler wrote to it. A signal goes before input.
+  return !DrainWakePipe();
 }
 
 const CancelFlag& CancelRequested() { return g_cancel; }

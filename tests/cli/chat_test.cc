@@ -167,14 +167,14 @@ TEST_F(ChatTest, AnInterruptEndsTheReplyOnly) {
   program.Signal(SIGINT);
   ASSERT_TRUE(program.WaitForError("Ctrl-C again"));
   program.Signal(SIGINT);
-  EXPECT_EQ(program.Finish().exit_code, 130);
+  EXPECT_EQ(program.WaitForExit().exit_code, 130);
 }
 
 TEST_F(ChatTest, ATerminationRequestEndsIt) {
   RunningProgram program({"chat", "demo"});
   ASSERT_TRUE(program.WaitForError("you> "));
   program.Signal(SIGTERM);
-  EXPECT_EQ(program.Finish().exit_code, 143);
+  EXPECT_EQ(program.WaitForExit().exit_code, 143);
 }
 
 }  // namespace

@@ -160,6 +160,10 @@ bool RunningProgram::Pump() {
 
 ProgramResult RunningProgram::Finish() {
   CloseInput();
+  return WaitForExit();
+}
+
+ProgramResult RunningProgram::WaitForExit() {
   while (Pump()) {
   }
   int status = 0;

@@ -41,6 +41,8 @@ class RunningProgram {
 
   // Closes its input, reads everything and waits for the end.
   ProgramResult Finish();
+  // The same without closing its input: for a program that ends of itself.
+  ProgramResult WaitForExit();
 
  private:
   bool WaitFor(const std::string& stream, size_t& seen, std::string_view text);
