@@ -12,6 +12,19 @@ namespace {
 // Blocks start on cache lines, so that no kernel straddles one for lack of alignment.
 constexpr uint64_t kBlockAlignment = 64;
 
+// Rows of a block that hold something once `position` positions are.
+int64_t FilledRows(const StateBlockSpec& block, int64_t position, int64_t rows) {
+  switch (block.kind) {
+    case StateKind::kAppend:
+      return (position + block.rate - 1) / block.rate;
+    case StateKind::kRing:
+      return std::min(position, rows);
+    case StateKind::kFixed:
+      return rows;
+  }
+  return 0;
+}
+
 }  // namespace
 
 StateBlock StateLayout::AddAppend(std::string name, int64_t row_bytes, int32_t rate) {
@@ -56,13 +69,48 @@ uint64_t StateLayout::BytesFor(int64_t context) const {
   return bytes;
 }
 
-uint64_t StateLayout::SnapshotBytesFor(int64_t context) const {
+uint64_t StateLayout::SnapshotBytes(int64_t position, int64_t context) const {
   uint64_t bytes = 0;
   for (const StateBlockSpec& block : blocks_) {
     if (block.kind == StateKind::kAppend) continue;
-    bytes += static_cast<uint64_t>(RowsFor(block, context) * block.row_bytes);
+    bytes += static_cast<uint64_t>(FilledRows(block, position, RowsFor(block, context)) *
+                                   block.row_bytes);
   }
   return bytes;
+}
+
+uint64_t StateLayout::AppendedBytes(int64_t positions) const {
+  uint64_t bytes = 0;
+  for (const StateBlockSpec& block : blocks_) {
+    if (block.kind != StateKind::kAppend) continue;
+    bytes += static_cast<uint64_t>(FilledRows(block, positions, 0) * block.row_bytes);
+  }
+  return bytes;
+}
+
+bool StateLayout::CanRewind(int64_t from, int64_t to, int64_t context) const {
+  if (to > from || to < 0) return false;
+  if (to == from || to == 0) return true;
+  for (const StateBlockSpec& block : blocks_) {
+    if (block.kind == StateKind::kFixed) return false;
+    // The ring holds positions from `from - rows` on; the next query, at `to`, looks back to
+    // to - window + 1.
+    const int64_t rows = RowsFor(block, context);
+    if (block.kind == StateKind::kRing && from > rows && to - block.window + 1 < from - rows) {
+      return false;
+    }
+    if (block.kind == StateKind::kAppend && to % block.rate != 0) return false;
+  }
+  return true;
+}
+
+std::string StateLayout::Describe() const {
+  std::string text;
+  for (const StateBlockSpec& block : blocks_) {
+    text += fmt::format("{}:{}:{}:{}:{}:{}\n", static_cast<int>(block.kind), block.name,
+                        block.row_bytes, block.rows, block.window, block.rate);
+  }
+  return text;
 }
 
 SequenceState::SequenceState(const StateLayout& layout, int64_t context, MemoryLedger& ledger)
@@ -89,23 +137,12 @@ void SequenceState::CompleteStep(int64_t rows) {
   Check(open_, "no step to complete");
   open_ = false;
   position_ += rows;
+  high_water_ = std::max(high_water_, position_);
 }
 
 bool SequenceState::CanRewindTo(int64_t position) const {
-  if (open_ || position > position_ || position < 0) return false;
-  if (position == position_ || position == 0) return true;
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const StateBlockSpec& block = layout_.blocks()[i];
-    if (block.kind == StateKind::kFixed) return false;
-    // The ring holds positions from position_ - rows on; the next query, at `position`, looks back
-    // to position - window + 1.
-    if (block.kind == StateKind::kRing && position_ > rows_[i] &&
-        position - block.window + 1 < position_ - rows_[i]) {
-      return false;
-    }
-    if (block.kind == StateKind::kAppend && position % block.rate != 0) return false;
-  }
-  return true;
+  if (open_ || position > position_) return false;
+  return position == position_ || layout_.CanRewind(high_water_, position, context_);
 }
 
 void SequenceState::RewindTo(int64_t position) {
@@ -122,6 +159,33 @@ void SequenceState::Reset() noexcept {
     }
   }
   position_ = 0;
+  high_water_ = 0;
+  open_ = false;
+}
+
+void SequenceState::VisitSnapshot(int64_t position, Visit visit) const {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const StateBlockSpec& block = layout_.blocks()[i];
+    if (block.kind == StateKind::kAppend) continue;
+    const int64_t bytes = FilledRows(block, position, rows_[i]) * block.row_bytes;
+    visit({memory_.data() + offsets_[i], static_cast<size_t>(bytes)});
+  }
+}
+
+void SequenceState::VisitRows(int64_t positions, Visit visit) const {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const StateBlockSpec& block = layout_.blocks()[i];
+    if (block.kind != StateKind::kAppend) continue;
+    const int64_t bytes = FilledRows(block, positions, rows_[i]) * block.row_bytes;
+    visit({memory_.data() + offsets_[i], static_cast<size_t>(bytes)});
+  }
+}
+
+void SequenceState::Adopt(int64_t position, int64_t high_water) {
+  Check(position >= 0 && position <= high_water && high_water <= context_,
+        "positions within the context");
+  position_ = position;
+  high_water_ = high_water;
   open_ = false;
 }
 
@@ -129,29 +193,49 @@ StateSnapshot SequenceState::Snapshot(MemoryLedger& ledger) const {
   Check(!open_, "a snapshot is taken between steps");
   StateSnapshot snapshot;
   snapshot.position_ = position_;
-  snapshot.memory_ = Slab(ledger, "snapshots", layout_.SnapshotBytesFor(context_));
+  snapshot.high_water_ = high_water_;
+  snapshot.memory_ = Slab(ledger, "snapshots", layout_.SnapshotBytes(position_, context_));
   std::byte* out = snapshot.memory_.data();
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    const StateBlockSpec& block = layout_.blocks()[i];
-    if (block.kind == StateKind::kAppend) continue;
-    const auto bytes = static_cast<size_t>(rows_[i] * block.row_bytes);
-    std::memcpy(out, memory_.data() + offsets_[i], bytes);
-    out += bytes;
-  }
+  VisitSnapshot(position_, [&](std::span<std::byte> bytes) {
+    if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
+    out += bytes.size();
+  });
   return snapshot;
 }
 
 void SequenceState::Restore(const StateSnapshot& snapshot) {
   const std::byte* in = snapshot.memory_.data();
+  VisitSnapshot(snapshot.position_, [&](std::span<std::byte> bytes) {
+    if (!bytes.empty()) std::memcpy(bytes.data(), in, bytes.size());
+    in += bytes.size();
+  });
+  Adopt(snapshot.position_, snapshot.high_water_);
+}
+
+StateRows SequenceState::SaveRows(MemoryLedger& ledger) const {
+  Check(!open_, "rows are copied between steps");
+  StateRows rows;
+  rows.positions_ = position_;
+  rows.memory_ = Slab(ledger, "rows", layout_.AppendedBytes(position_));
+  std::byte* out = rows.memory_.data();
+  VisitRows(position_, [&](std::span<std::byte> bytes) {
+    if (!bytes.empty()) std::memcpy(out, bytes.data(), bytes.size());
+    out += bytes.size();
+  });
+  return rows;
+}
+
+void SequenceState::RestoreRows(const StateRows& rows, int64_t positions) {
+  Check(positions <= rows.positions_, "rows that were saved");
+  Abandon();
+  const std::byte* in = rows.memory_.data();
   for (size_t i = 0; i < rows_.size(); ++i) {
     const StateBlockSpec& block = layout_.blocks()[i];
-    if (block.kind == StateKind::kAppend) continue;
-    const auto bytes = static_cast<size_t>(rows_[i] * block.row_bytes);
-    std::memcpy(memory_.data() + offsets_[i], in, bytes);
-    in += bytes;
+    if (block.kind != StateKind::kAppend) continue;
+    const int64_t wanted = FilledRows(block, positions, rows_[i]) * block.row_bytes;
+    if (wanted > 0) std::memcpy(memory_.data() + offsets_[i], in, static_cast<size_t>(wanted));
+    in += FilledRows(block, rows.positions_, rows_[i]) * block.row_bytes;
   }
-  position_ = snapshot.position_;
-  open_ = false;
 }
 
 }  // namespace mference

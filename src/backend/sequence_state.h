@@ -8,9 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/ledger.h"
 #include "base/slab.h"
 
@@ -48,8 +50,17 @@ class StateLayout {
   int64_t RowsFor(const StateBlockSpec& block, int64_t context) const;
   // Bytes of one sequence of `context` positions.
   uint64_t BytesFor(int64_t context) const;
-  // Bytes of one snapshot: rings and fixed blocks (append-only rows are kept by their length).
-  uint64_t SnapshotBytesFor(int64_t context) const;
+  // Bytes of one snapshot at `position`: rings as far as they are filled, and fixed blocks
+  // (append-only rows are kept by their length).
+  uint64_t SnapshotBytes(int64_t position, int64_t context) const;
+  // Bytes of the append-only rows of `positions` positions.
+  uint64_t AppendedBytes(int64_t positions) const;
+
+  // True if a sequence that has held `from` positions at most can go on from `to` <= `from` without
+  // a snapshot.
+  bool CanRewind(int64_t from, int64_t to, int64_t context) const;
+  // Kinds, names and sizes of all blocks: states of equal description are interchangeable.
+  std::string Describe() const;
 
  private:
   std::vector<StateBlockSpec> blocks_;
@@ -59,11 +70,26 @@ class StateLayout {
 class StateSnapshot {
  public:
   int64_t position() const { return position_; }
+  // See SequenceState::high_water.
+  int64_t high_water() const { return high_water_; }
   uint64_t bytes() const { return memory_.size(); }
 
  private:
   friend class SequenceState;
   int64_t position_ = 0;
+  int64_t high_water_ = 0;
+  Slab memory_;
+};
+
+// A copy of append-only rows, taken between steps: with a snapshot, a whole sequence.
+class StateRows {
+ public:
+  int64_t positions() const { return positions_; }
+  uint64_t bytes() const { return memory_.size(); }
+
+ private:
+  friend class SequenceState;
+  int64_t positions_ = 0;
   Slab memory_;
 };
 
@@ -78,6 +104,9 @@ class SequenceState {
   // Positions held: the next step begins here.
   int64_t position() const { return position_; }
   int64_t room() const { return context_ - position_; }
+  // The most positions held since the state was empty: rewinding does not bring back the ring rows
+  // that later positions have overwritten.
+  int64_t high_water() const { return high_water_; }
 
   const StateBlockSpec& spec(StateBlock block) const { return layout_.blocks()[block.index]; }
   int64_t rows(StateBlock block) const { return rows_[block.index]; }
@@ -98,13 +127,32 @@ class SequenceState {
 
   // Throws kOutOfBudget when the ledger has no room for a copy.
   StateSnapshot Snapshot(MemoryLedger& ledger) const;
-  // Goes back to a snapshot of this very state, from which later steps only appended.
+  // Goes back to a snapshot of a state of this layout and context. The append-only rows must be
+  // those of its positions: later steps only appended, or `RestoreRows` has brought them back.
   void Restore(const StateSnapshot& snapshot);
+
+  // Copies the rows of all positions held. Throws kOutOfBudget.
+  StateRows SaveRows(MemoryLedger& ledger) const;
+  // Brings back the rows of the first `positions` <= rows.positions() positions. The state is open
+  // afterwards, until `Restore` makes the rest fit them.
+  void RestoreRows(const StateRows& rows, int64_t positions);
+
+  // For files: the same bytes in the same order as snapshots and rows have them, in place. What is
+  // written through `visit` counts once `Adopt` says so; until then the state is open.
+  using Visit = FunctionRef<void(std::span<std::byte> bytes)>;
+  void VisitSnapshot(int64_t position, Visit visit) const;
+  void VisitRows(int64_t positions, Visit visit) const;
+  static std::span<const std::byte> BytesOf(const StateSnapshot& snapshot) {
+    return snapshot.memory_.bytes();
+  }
+  void Abandon() { open_ = true; }
+  void Adopt(int64_t position, int64_t high_water);
 
  private:
   StateLayout layout_;
   int64_t context_ = 0;
   int64_t position_ = 0;
+  int64_t high_water_ = 0;
   bool open_ = false;
   std::vector<int64_t> rows_;
   std::vector<uint64_t> offsets_;

@@ -36,7 +36,9 @@ class SequenceStateTest : public testing::Test {
 TEST_F(SequenceStateTest, BytesFollowTheLayout) {
   // 100 rows and 6 rows, each block on a cache line of 64 bytes.
   EXPECT_EQ(layout_.BytesFor(100), 128u + 64u);
-  EXPECT_EQ(layout_.SnapshotBytesFor(100), 6u);
+  EXPECT_EQ(layout_.SnapshotBytes(100, 100), 6u);
+  EXPECT_EQ(layout_.SnapshotBytes(4, 100), 4u) << "rows that hold nothing yet are not copied";
+  EXPECT_EQ(layout_.AppendedBytes(7), 7u);
   EXPECT_EQ(layout_.BytesFor(3), 64u + 64u);
   // Gemma 4 at 4K: 25 sliding layers of 1,152 rows and 5 full ones (family specification, 6).
   StateLayout gemma;
@@ -99,6 +101,69 @@ TEST_F(SequenceStateTest, FixedBlocksRewindOnlyThroughSnapshots) {
   state.Reset();
   EXPECT_EQ(state.position(), 0);
   EXPECT_EQ(state.data(fixed)[0], std::byte{0});
+}
+
+// Going back does not bring back what later positions have overwritten: the second rewind is
+// measured from the furthest position, not from where the first one led.
+TEST_F(SequenceStateTest, RewindingTwiceReachesNoFurther) {
+  SequenceState state(layout_, 100, ledger_);
+  state.BeginStep(20);
+  state.CompleteStep(20);
+  state.RewindTo(18);
+  EXPECT_TRUE(state.CanRewindTo(17));
+  EXPECT_FALSE(state.CanRewindTo(16));
+  state.BeginStep(1);
+  state.CompleteStep(1);
+  EXPECT_FALSE(state.CanRewindTo(16));
+  const StateSnapshot snapshot = state.Snapshot(ledger_);
+  state.Reset();
+  state.Restore(snapshot);
+  EXPECT_EQ(state.position(), 19);
+  EXPECT_TRUE(state.CanRewindTo(17));
+  EXPECT_FALSE(state.CanRewindTo(16));
+}
+
+TEST_F(SequenceStateTest, RowsAndASnapshotBringBackAWholeSequence) {
+  const StateBlock fixed = layout_.AddFixed("recurrent", 8);
+  SequenceState state(layout_, 100, ledger_);
+  Advance(state, append_, ring_, fixed, 10);
+  const StateSnapshot middle = state.Snapshot(ledger_);
+  Advance(state, append_, ring_, fixed, 30);
+  const StateSnapshot end = state.Snapshot(ledger_);
+  const StateRows rows = state.SaveRows(ledger_);
+  const auto bytes_of = [&] {
+    std::vector<std::byte> all;
+    state.VisitRows(state.position(), [&](std::span<std::byte> bytes) {
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    });
+    state.VisitSnapshot(state.position(), [&](std::span<std::byte> bytes) {
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    });
+    return all;
+  };
+  const std::vector<std::byte> expected = bytes_of();
+
+  for (const int64_t length : {12, 30}) {  // another sequence, shorter and as long
+    state.Reset();
+    while (state.position() < length) {
+      state.BeginStep(1);
+      const auto p = static_cast<size_t>(state.position());
+      state.data(append_)[p] = state.data(ring_)[p % 6] = state.data(fixed)[0] = std::byte{0xEE};
+      state.CompleteStep(1);
+    }
+    state.RestoreRows(rows, 30);
+    EXPECT_FALSE(state.usable()) << "rows alone are no sequence";
+    state.Restore(end);
+    EXPECT_EQ(state.position(), 30);
+    EXPECT_EQ(bytes_of(), expected);
+  }
+  // A part of the rows, with an earlier snapshot.
+  state.Reset();
+  state.RestoreRows(rows, 10);
+  state.Restore(middle);
+  EXPECT_EQ(state.position(), 10);
+  for (size_t p = 0; p < 10; ++p) EXPECT_EQ(std::to_integer<size_t>(state.data(append_)[p]), p);
+  EXPECT_THROW(state.RestoreRows(rows, 31), Error);
 }
 
 TEST_F(SequenceStateTest, AFailedStepMustBeResetOrRestored) {
