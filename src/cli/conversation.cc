@@ -69,6 +69,7 @@ void Conversation::Finish(const PreparedTurn& turn, const GenerationResult& resu
       now_.held.pop_back();  // the bridge begins with it
       now_.continuable = true;
       break;
+    case StopReason::kConstraintMet:
     case StopReason::kMaxTokens:
     case StopReason::kContextFull:
     case StopReason::kCancelled:

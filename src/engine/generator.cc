@@ -27,9 +27,16 @@ bool Cancelled(const GenerationRequest& request) {
 StopReason DecodeLoop(Session& session, Sampler& sampler, const StopTokens& stops,
                       const GenerationRequest& request, std::span<const float> logits,
                       Clock::time_point start, GenerationResult& result) {
+  TokenLogprobs logprobs;
   while (true) {
+    std::span<const uint64_t> allowed;
+    if (request.constraint != nullptr) {
+      const int64_t produced = static_cast<int64_t>(result.tokens.size());
+      const int64_t room = session.state().room() + 1;  // the last token is not appended
+      allowed = request.constraint->Allowed(std::min(request.max_new_tokens - produced, room));
+    }
     const int32_t id =
-        sampler.Sample(logits, result.tokens, result.tokens.size(), request.sampling);
+        sampler.Sample(logits, result.tokens, result.tokens.size(), request.sampling, allowed);
     if (id < 0) {
       Fail(
           ErrorCode::kInternal,
@@ -40,7 +47,15 @@ StopReason DecodeLoop(Session& session, Sampler& sampler, const StopTokens& stop
     if (result.tokens.empty()) result.first_token_seconds = SecondsSince(start);
     result.tokens.push_back(id);
     if (const std::optional<StopReason> reason = stops.Find(id)) return *reason;
+    if (request.on_logprobs) {
+      sampler.Logprobs(logits, id, request.top_logprobs, &logprobs);
+      request.on_logprobs(logprobs);
+    }
     if (request.on_token && !request.on_token(id)) return StopReason::kStopString;
+    if (request.constraint != nullptr) {
+      request.constraint->Accept(id);
+      if (request.constraint->complete()) return StopReason::kConstraintMet;
+    }
     if (static_cast<int64_t>(result.tokens.size()) >= request.max_new_tokens) {
       return StopReason::kMaxTokens;
     }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "constrain/token_constraint.h"
 #include "engine/sampler.h"
 #include "engine/session.h"
 
@@ -27,6 +28,12 @@ struct GenerationRequest {
   SamplingParams sampling;
   int64_t max_new_tokens = 1024;
   const CancelFlag* cancel = nullptr;
+  // Restricts every token; must outlive the call and be new, or where a reply can begin.
+  TokenConstraint* constraint = nullptr;
+  // If set, receives the log-probabilities of every token that `on_token` is about to receive, with
+  // `top_logprobs` (at most TokenLogprobs::kMaxTop) alternatives.
+  std::function<void(const TokenLogprobs&)> on_logprobs;
+  int32_t top_logprobs = 0;
   // Receives every sampled token that does not stop the reply. Returns false to stop here, because
   // a stop string has been completed.
   std::function<bool(int32_t id)> on_token;
@@ -47,6 +54,7 @@ struct GenerationResult {
 
 // Runs one generation. The last sampled token is not in the session's state afterwards: the next
 // prompt brings it. Throws what Session throws, and kInternal when the logits hold nothing finite.
+// A reply whose constraint is complete ends there, with kConstraintMet and no end token.
 GenerationResult Generate(Session& session, Sampler& sampler, const StopTokens& stops,
                           const GenerationRequest& request);
 

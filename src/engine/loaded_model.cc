@@ -17,9 +17,6 @@ namespace {
 // of VmHWM for a demo run minus its ledger, rounded up.
 constexpr uint64_t kProgramBytes = 32 * kMiB;
 
-// The sampler's candidates: FP32 values, ids, and FP64 weights per vocabulary entry.
-constexpr uint64_t kSamplerBytesPerToken = 4 + 4 + 8;
-
 SlotFacts FactsOf(const ModelDirectory& directory) {
   const Layout& layout = directory.layout();
   SlotFacts facts{.experts_per_layer = static_cast<int>(layout.experts_per_layer),
@@ -57,7 +54,7 @@ MemoryPlanInput PlanInputFor(const LoadOptions& options, uint64_t weight_bytes,
   input.fixed = {{"program", kProgramBytes},
                  {"weights", weight_bytes},
                  {"tokenizer", tokenizer_bytes},
-                 {"sampler", kSamplerBytesPerToken * static_cast<uint64_t>(vocab_size)}};
+                 {"sampler", Sampler::kBytesPerCandidate * static_cast<uint64_t>(vocab_size)}};
   input.context = options.context;
   input.chunk_rows = options.chunk_rows;
   input.slots = options.slots;

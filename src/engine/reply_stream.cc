@@ -14,6 +14,7 @@ ReplyEnd EndOf(StopReason reason) {
     case StopReason::kEos:
     case StopReason::kEndOfTurn:
     case StopReason::kStopString:
+    case StopReason::kConstraintMet:
       return ReplyEnd::kEndOfTurn;
   }
   return ReplyEnd::kEndOfTurn;

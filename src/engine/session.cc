@@ -16,6 +16,8 @@ const char* StopReasonName(StopReason reason) {
       return "toolCalls";
     case StopReason::kStopString:
       return "stopString";
+    case StopReason::kConstraintMet:
+      return "constraintMet";
     case StopReason::kMaxTokens:
       return "maxTokens";
     case StopReason::kContextFull:

@@ -18,6 +18,7 @@ enum class StopReason {
   kEndOfTurn,  // the family's end-of-turn token
   kToolCalls,  // the model handed over to its tools
   kStopString,
+  kConstraintMet,  // the reply's grammar is complete: nothing may follow
   kMaxTokens,
   kContextFull,
   kCancelled,
