@@ -9,6 +9,7 @@ enum class InterruptMode {
   kExit,    // nothing to save: a newline on standard output, then exit 128 + signal
   kCancel,  // work in progress: set the cancel flag; a second signal exits
   kInput,   // waiting for a line of input: `WaitForInput` returns; SIGTERM exits
+  kServe,   // serving: `WaitForSignal` returns; a second signal exits
 };
 
 // Handles SIGINT and SIGTERM from now on, mode kExit; ignores SIGPIPE, so that writes fail instead.
@@ -29,6 +30,8 @@ class InterruptScope {
 // Waits until `fd` can be read. False when a signal came instead, also one that came since the mode
 // kInput was entered.
 bool WaitForInput(int fd);
+// Waits for a signal in mode kServe, or returns at once if one has come since it was entered.
+void WaitForSignal();
 
 // Set by a signal in mode kCancel.
 const CancelFlag& CancelRequested();

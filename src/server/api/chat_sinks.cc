@@ -1,0 +1,180 @@
+#include "server/api/chat_sinks.h"
+
+#include "server/random_id.h"
+#include "text/dialects/utf8_repair.h"
+
+namespace mference::server {
+namespace {
+
+using Kind = DialectEvent::Kind;
+
+constexpr int kCallIdDigits = 24;
+// Clients put fragments together; small ones keep each event small.
+constexpr size_t kFragmentBytes = 1024;
+
+std::string NewCallId() { return RandomId("call_", kCallIdDigits); }
+
+class ChatSink : public ReplySink {
+ public:
+  ChatSink(std::shared_ptr<Exchange> exchange, SinkOptions options)
+      : exchange_(std::move(exchange)), options_(std::move(options)) {}
+
+  void Begin() override {}
+
+  void Add(const std::vector<DialectEvent>& events,
+           const std::vector<TokenLogprobs>& logprobs) override {
+    AppendEvents(events, &reply_);
+    for (const TokenLogprobs& token : logprobs) {
+      logprobs_.push_back(LogprobJson(token, *options_.tokenizer));
+    }
+  }
+
+  void Finish(FinishReason reason, const Usage& usage) override {
+    OrderedJson message = {{"role", "assistant"}};
+    const bool only_calls = reply_.content.empty() && !reply_.calls.empty();
+    message["content"] = only_calls ? OrderedJson() : OrderedJson(reply_.content);
+    if (!reply_.reasoning.empty()) message["reasoning_content"] = reply_.reasoning;
+    message["refusal"] = nullptr;
+    if (!reply_.calls.empty()) message["tool_calls"] = Calls();
+    OrderedJson choice = {{"index", 0}, {"message", std::move(message)}};
+    choice["logprobs"] = options_.logprobs
+                             ? OrderedJson{{"content", std::move(logprobs_)}, {"refusal", nullptr}}
+                             : OrderedJson();
+    choice["finish_reason"] = FinishReasonName(reason);
+    OrderedJson body = HeadJson(options_.head, "chat.completion");
+    body["choices"] = OrderedJson::array({std::move(choice)});
+    body["usage"] = UsageJson(usage);
+    body["system_fingerprint"] = options_.head.fingerprint;
+    exchange_->Send({.body = Dump(body)});
+  }
+
+  void Fail(const ApiError& error) override { exchange_->Send(ErrorResponse(error)); }
+
+ private:
+  OrderedJson Calls() const {
+    OrderedJson calls = OrderedJson::array();
+    for (const ToolCall& call : reply_.calls) {
+      calls.push_back({{"id", NewCallId()},
+                       {"type", "function"},
+                       {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    }
+    return calls;
+  }
+
+  const std::shared_ptr<Exchange> exchange_;
+  const SinkOptions options_;
+  Reply reply_;
+  OrderedJson logprobs_ = OrderedJson::array();
+};
+
+class ChatStreamSink : public ReplySink {
+ public:
+  ChatStreamSink(std::shared_ptr<Exchange> exchange, SinkOptions options)
+      : exchange_(std::move(exchange)), options_(std::move(options)) {}
+
+  void Begin() override {
+    exchange_->BeginStream(options_.heartbeat);
+    WriteDelta({{"role", "assistant"}, {"content", ""}});
+  }
+
+  void Add(const std::vector<DialectEvent>& events,
+           const std::vector<TokenLogprobs>& logprobs) override {
+    for (const TokenLogprobs& token : logprobs) {
+      logprobs_.push_back(LogprobJson(token, *options_.tokenizer));
+    }
+    for (const DialectEvent& event : events) Add(event);
+  }
+
+  void Finish(FinishReason reason, const Usage& usage) override {
+    WriteDelta(OrderedJson::object(), FinishReasonName(reason));
+    if (options_.include_usage) {
+      OrderedJson chunk = Chunk();
+      chunk["choices"] = OrderedJson::array();
+      chunk["usage"] = UsageJson(usage);
+      exchange_->Write(SseEvent(Dump(chunk)));
+    }
+    End();
+  }
+
+  void Fail(const ApiError& error) override {
+    exchange_->Write(SseEvent(ErrorBody(error)));
+    End();
+  }
+
+ private:
+  void Add(const DialectEvent& event) {
+    switch (event.kind) {
+      case Kind::kContent:
+        return WriteDelta({{"content", event.text}});
+      case Kind::kReasoning:
+        return WriteDelta({{"reasoning_content", event.text}});
+      case Kind::kCallStarted:
+        call_name_ = event.text;
+        return;
+      case Kind::kCallArguments:
+        return;  // the completed call has them all
+      case Kind::kCallCompleted:
+        return WriteCall(event.call, event.text);
+    }
+  }
+
+  // The first fragment says what is called, later ones only continue the arguments.
+  void WriteCall(size_t index, std::string_view arguments) {
+    OrderedJson call = {{"index", index}, {"id", NewCallId()}, {"type", "function"}};
+    OrderedJson function = {{"name", call_name_}};
+    do {
+      const std::string_view fragment = CutAtScalar(arguments, kFragmentBytes);
+      arguments.remove_prefix(fragment.size());
+      function["arguments"] = fragment;
+      call["function"] = std::move(function);
+      WriteDelta({{"tool_calls", OrderedJson::array({std::move(call)})}});
+      call = {{"index", index}};
+      function = OrderedJson::object();
+    } while (!arguments.empty());
+  }
+
+  OrderedJson Chunk() const {
+    OrderedJson chunk = HeadJson(options_.head, "chat.completion.chunk");
+    chunk["system_fingerprint"] = options_.head.fingerprint;
+    return chunk;
+  }
+
+  // What is known of tokens goes with the first thing shown after them.
+  void WriteDelta(OrderedJson delta, const char* finish_reason = nullptr) {
+    OrderedJson choice = {{"index", 0}, {"delta", std::move(delta)}};
+    if (options_.logprobs) {
+      choice["logprobs"] =
+          logprobs_.empty() ? OrderedJson()
+                            : OrderedJson{{"content", std::move(logprobs_)}, {"refusal", nullptr}};
+      logprobs_ = OrderedJson::array();
+    }
+    choice["finish_reason"] = finish_reason == nullptr ? OrderedJson() : OrderedJson(finish_reason);
+    OrderedJson chunk = Chunk();
+    chunk["choices"] = OrderedJson::array({std::move(choice)});
+    if (options_.include_usage) chunk["usage"] = nullptr;
+    exchange_->Write(SseEvent(Dump(chunk)));
+  }
+
+  void End() {
+    exchange_->Write(std::string(kSseDone));
+    exchange_->EndStream();
+  }
+
+  const std::shared_ptr<Exchange> exchange_;
+  const SinkOptions options_;
+  std::string call_name_;
+  OrderedJson logprobs_ = OrderedJson::array();
+};
+
+}  // namespace
+
+std::unique_ptr<ReplySink> MakeChatSink(std::shared_ptr<Exchange> exchange, SinkOptions options) {
+  return std::make_unique<ChatSink>(std::move(exchange), std::move(options));
+}
+
+std::unique_ptr<ReplySink> MakeChatStreamSink(std::shared_ptr<Exchange> exchange,
+                                              SinkOptions options) {
+  return std::make_unique<ChatStreamSink>(std::move(exchange), std::move(options));
+}
+
+}  // namespace mference::server

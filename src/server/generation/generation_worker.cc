@@ -1,0 +1,183 @@
+#include "server/generation/generation_worker.h"
+
+#include <algorithm>
+
+namespace mference::server {
+namespace {
+
+using Clock = Job::Clock;
+
+double Seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// How often a long prefill says in the log how far it is.
+constexpr std::chrono::seconds kPrefillLogInterval{5};
+
+// One generation: takes tokens, gives them to the sink as what they mean.
+class ReplyRun {
+ public:
+  ReplyRun(Job& job, LoadedModel& model, JobQueue& queue, RequestLog& log)
+      : job_(job),
+        model_(model),
+        queue_(queue),
+        log_(log),
+        generation_(job.generation),
+        stream_(model.text(), generation_.stream) {}
+
+  GenerationResult Generate() {
+    const auto prompt_tokens = static_cast<int64_t>(generation_.prompt.size());
+    const int64_t room = std::max<int64_t>(model_.session().context() - prompt_tokens, 1);
+    GenerationRequest request;
+    request.prompt = generation_.prompt;
+    request.sampling = generation_.sampling;
+    request.max_new_tokens = std::min(generation_.max_tokens, room);
+    request.cancel = &job_.cancelled;
+    request.constraint = generation_.constraint.get();
+    request.top_logprobs = generation_.top_logprobs;
+    if (generation_.logprobs) {
+      request.on_logprobs = [this](const TokenLogprobs& token) { token_logprobs_ = token; };
+    }
+    request.on_prefill_progress = [this](int64_t done, int64_t total) { OnPrefill(done, total); };
+    request.on_token = [this](int32_t id) { return OnToken(id); };
+    GenerationResult result = model_.Generate(request);
+    if (result.reason == StopReason::kMaxTokens &&
+        request.max_new_tokens < generation_.max_tokens) {
+      result.reason = StopReason::kContextFull;
+    }
+    return result;
+  }
+
+  // Ends the reply in the sink; returns the outcome for log and metrics.
+  std::string Finish(const GenerationResult& result) {
+    if (result.reason == StopReason::kCancelled) {
+      if (!queue_.closed()) return "cancelled";
+      job_.sink->Fail({503, "shutting_down", "the server is shutting down"});
+      return "shutting_down";
+    }
+    events_.clear();
+    logprobs_.clear();
+    if (!stream_.Finish(result.reason, &events_)) return FailMalformed();
+    Deliver();
+    job_.sink->Finish(stream_.finish_reason(), usage(result));
+    std::string outcome = FinishReasonName(stream_.finish_reason());
+    if (result.reason == StopReason::kContextFull) outcome += "(context)";
+    return outcome;
+  }
+
+  Usage usage(const GenerationResult& result) const {
+    return {.prompt_tokens = result.prompt_tokens,
+            .cached_tokens = result.reused_tokens,
+            .completion_tokens = static_cast<int64_t>(result.tokens.size()),
+            .reasoning_tokens = reasoning_tokens_};
+  }
+
+ private:
+  void OnPrefill(int64_t done, int64_t total) {
+    job_.prefill_done = done;
+    job_.prefill_total = total;
+    const Clock::time_point now = Clock::now();
+    if (now < next_log_) return;
+    if (next_log_ != Clock::time_point()) log_.Info(job_.id(), "prefill {}/{}", done, total);
+    next_log_ = now + kPrefillLogInterval;
+  }
+
+  bool OnToken(int32_t id) {
+    const bool hidden = stream_.in_reasoning();
+    if (hidden) ++reasoning_tokens_;
+    events_.clear();
+    const bool go_on = stream_.Push(id, &events_);
+    if (generation_.logprobs && !hidden) logprobs_.push_back(token_logprobs_);
+    Deliver();
+    if (generation_.one_call_only && calls_ > 0) return false;
+    return go_on;
+  }
+
+  bool HasCall() const {
+    return std::any_of(events_.begin(), events_.end(), [](const DialectEvent& event) {
+      return event.kind == DialectEvent::Kind::kCallCompleted;
+    });
+  }
+
+  void Deliver() {
+    if (!generation_.show_reasoning) {
+      std::erase_if(events_, [](const DialectEvent& event) {
+        return event.kind == DialectEvent::Kind::kReasoning;
+      });
+    }
+    if (HasCall()) ++calls_;
+    if (events_.empty() && logprobs_.empty()) return;
+    job_.sink->Add(events_, logprobs_);
+    logprobs_.clear();
+  }
+
+  std::string FailMalformed() {
+    const CallFailure& failure = *stream_.failure();
+    ApiError error(500, "malformed_tool_call",
+                   fmt::format("the model wrote a malformed tool call: {}", failure.Message()));
+    error.details = {{"class", failure.ClassName()},
+                     {"position", failure.position},
+                     {"excerpt", failure.excerpt}};
+    job_.sink->Fail(error);
+    return "malformed_tool_call";
+  }
+
+  Job& job_;
+  LoadedModel& model_;
+  JobQueue& queue_;
+  RequestLog& log_;
+  PreparedGeneration& generation_;
+  ReplyStream stream_;
+  std::vector<DialectEvent> events_;
+  std::vector<TokenLogprobs> logprobs_;
+  TokenLogprobs token_logprobs_;
+  size_t calls_ = 0;
+  int64_t reasoning_tokens_ = 0;
+  Clock::time_point next_log_;
+};
+
+}  // namespace
+
+GenerationWorker::GenerationWorker(LoadedModel& model, JobQueue& queue, Metrics& metrics,
+                                   RequestLog& log)
+    : model_(model), queue_(queue), metrics_(metrics), log_(log), thread_([this] { Loop(); }) {}
+
+GenerationWorker::~GenerationWorker() { thread_.join(); }
+
+void GenerationWorker::Loop() {
+  while (std::shared_ptr<Job> job = queue_.Take()) {
+    try {
+      Run(*job);
+    } catch (const std::exception& error) {
+      log_.Error(job->id(), "failed status=500 streaming={} error={}", job->streaming,
+                 error.what());
+      job->sink->Fail({500, "internal_error", "the generation failed; the server's log has more"});
+      metrics_.CountGeneration({}, "internal_error");
+    }
+    metrics_.SetExperts(model_.experts().counters());
+    queue_.Done();
+  }
+}
+
+void GenerationWorker::Run(Job& job) {
+  const Clock::time_point start = Clock::now();
+  ReplyRun run(job, model_, queue_, log_);
+  log_.Info(job.id(), "started streaming={} prompt={}", job.streaming,
+            job.generation.prompt.size());
+  const GenerationResult result = run.Generate();
+  const std::string outcome = run.Finish(result);
+  const Usage usage = run.usage(result);
+  const double queued = Seconds(start - job.received);
+  metrics_.CountGeneration({.usage = usage,
+                            .queued_seconds = queued,
+                            .first_token_seconds = queued + result.first_token_seconds,
+                            .prefill_seconds = result.prefill_seconds,
+                            .decode_seconds = result.decode_seconds},
+                           outcome);
+  log_.Info(job.id(),
+            "{} in {:.2f}s prompt={} cached={} completion={} finish={} queued={:.2f}s "
+            "prefill={:.2f}s decode={:.2f}s",
+            outcome == "cancelled" ? "cancelled" : "completed", Seconds(Clock::now() - start),
+            usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, outcome, queued,
+            result.prefill_seconds, result.decode_seconds);
+}
+
+}  // namespace mference::server

@@ -1,0 +1,50 @@
+// One request on its way through the server: received, prepared, waiting, generated.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "constrain/token_constraint.h"
+#include "engine/generator.h"
+#include "engine/reply_stream.h"
+#include "server/generation/reply_sink.h"
+#include "server/http/exchange.h"
+
+namespace mference::server {
+
+// Everything the model needs to know of a request.
+struct PreparedGeneration {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  int64_t max_tokens = 0;  // clipped to the context when it starts
+  ReplyStreamOptions stream;
+  std::unique_ptr<TokenConstraint> constraint;  // may be null
+  bool logprobs = false;
+  int32_t top_logprobs = 0;
+  bool show_reasoning = false;
+  bool one_call_only = false;  // parallel_tool_calls: false
+};
+
+// Shared by the threads it passes through, one after the other; only the atomics are touched by
+// several at once.
+struct Job {
+  using Clock = std::chrono::steady_clock;
+
+  std::shared_ptr<Exchange> exchange;
+  const Clock::time_point received = Clock::now();
+  bool streaming = false;
+  PreparedGeneration generation;
+  std::unique_ptr<ReplySink> sink;
+
+  CancelFlag cancelled{false};  // the client has gone, or the server is going
+  std::atomic<int64_t> prefill_done{0};
+  std::atomic<int64_t> prefill_total{0};
+
+  const std::string& id() const { return exchange->id(); }
+};
+
+}  // namespace mference::server

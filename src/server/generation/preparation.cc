@@ -1,0 +1,80 @@
+#include "server/generation/preparation.h"
+
+#include <ctime>
+
+#include "server/api/request_fields.h"
+#include "text/template/template.h"
+
+namespace mference::server {
+namespace {
+
+std::tm LocalTime() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return local;
+}
+
+void RequireRoom(const std::vector<TokenId>& prompt, const ServedModel& model, const char* param) {
+  const auto length = static_cast<int64_t>(prompt.size());
+  if (length >= model.context) throw ContextLengthExceeded(model.context, length, param);
+}
+
+PreparedGeneration FromFields(const GenerationFields& fields) {
+  PreparedGeneration generation;
+  generation.sampling = fields.sampling;
+  generation.max_tokens = fields.max_tokens;
+  generation.stream.stops = fields.stops;
+  generation.logprobs = fields.logprobs;
+  generation.top_logprobs = fields.top_logprobs;
+  return generation;
+}
+
+Prompt Render(const ChatRequest& request, const TextLayer& text) {
+  PromptOptions options;
+  options.enable_thinking = request.thinking;
+  options.reasoning_effort = request.reasoning_effort;
+  options.extra = request.template_variables;
+  options.now = LocalTime();
+  try {
+    return text.renderer().Render(request.messages, request.tools, options);
+  } catch (const MessagesError& error) {
+    throw ApiError(400, error.reason(), error.what(), error.param());
+  } catch (const jinja::TemplateError& error) {
+    // What the template says of the conversation is for the client, also where it gives up.
+    throw ApiError(
+        400, "invalid_message",
+        fmt::format("the model's chat template refuses the conversation: {}", error.detail()),
+        "messages");
+  }
+}
+
+}  // namespace
+
+PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text,
+                               const ServedModel& model) {
+  PreparedGeneration generation = FromFields(request.generation);
+  generation.prompt = text.EncodePrompt(Render(request, text));
+  RequireRoom(generation.prompt, model, "messages");
+  generation.stream.start = DefaultReplyStart(text.family(), request.thinking);
+  for (const ToolDeclaration& tool : request.tools) {
+    generation.stream.tools.push_back({tool.name, Json(ToJson(tool.parameters))});
+  }
+  generation.show_reasoning = request.thinking;
+  generation.one_call_only = !request.parallel_tool_calls;
+  return generation;
+}
+
+PreparedGeneration PrepareCompletion(const CompletionRequest& request, const TextLayer& text,
+                                     const ServedModel& model) {
+  PreparedGeneration generation = FromFields(request.generation);
+  generation.stream.raw = true;
+  generation.prompt = request.given_as_tokens ? request.tokens : text.EncodeRaw(request.prompt);
+  if (generation.prompt.empty()) {
+    throw ApiError(400, "invalid_value", "prompt is empty", "prompt");
+  }
+  RequireRoom(generation.prompt, model, "prompt");
+  return generation;
+}
+
+}  // namespace mference::server
