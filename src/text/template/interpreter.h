@@ -1,4 +1,7 @@
 // Runs a parsed template: one object, one render.
+//
+// interpreter.cc keeps the render's accounts; interpreter_statements.cc, interpreter_expressions.cc
+// and interpreter_calls.cc run what their names say.
 #pragma once
 
 #include <cstdint>
@@ -62,8 +65,38 @@ class Interpreter {
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  class DepthGuard;
 
+  // Bounds recursion: every level of evaluation holds one.
+  class DepthGuard {
+   public:
+    explicit DepthGuard(Interpreter& interpreter);  // throws kLimit beyond the options' depth
+    ~DepthGuard() { --interpreter_.depth_; }
+    DepthGuard(const DepthGuard&) = delete;
+    DepthGuard& operator=(const DepthGuard&) = delete;
+
+   private:
+    Interpreter& interpreter_;
+  };
+
+  // Sends the output to `text` for as long as it lives.
+  class Redirection {
+   public:
+    Redirection(Interpreter& interpreter, TracedString* text)
+        : interpreter_(interpreter), before_(std::exchange(interpreter.output_, text)) {}
+    ~Redirection() { interpreter_.output_ = before_; }
+    Redirection(const Redirection&) = delete;
+    Redirection& operator=(const Redirection&) = delete;
+
+   private:
+    Interpreter& interpreter_;
+    TracedString* before_;
+  };
+
+  // ---- accounting
+  void Emit(const TracedString& text);
+  TracedString TextOf(const Value& value);  // str(value), paid for
+
+  // ---- statements
   Flow RunBody(const Body& body, const std::shared_ptr<Scope>& scope);
   Flow RunStatement(const Statement& statement, const std::shared_ptr<Scope>& scope);
   Flow RunIf(const Statement& statement, const std::shared_ptr<Scope>& scope);
@@ -74,9 +107,10 @@ class Interpreter {
   void RunScoped(const Statement& statement, const std::shared_ptr<Scope>& scope);
   // Renders `body` in a scope of its own and returns its text.
   TracedString Capture(const Body& body, const std::shared_ptr<Scope>& scope);
-  void Emit(const TracedString& text);
-  TracedString TextOf(const Value& value);  // str(value), paid for
+  void Assign(const Target& target, Value value, const std::shared_ptr<Scope>& scope);
+  static void SetVariable(Scope& scope, Symbol symbol, Value value);
 
+  // ---- expressions
   Value Evaluate(const Expression& node, const std::shared_ptr<Scope>& scope);
   Value EvaluateName(const Expression& node, const Scope& scope);
   Value EvaluateSlice(const Expression& node, const std::shared_ptr<Scope>& scope);
@@ -84,12 +118,15 @@ class Interpreter {
   Value EvaluateCompare(const Expression& node, const std::shared_ptr<Scope>& scope);
   Value EvaluateFilter(const Expression& node, const std::shared_ptr<Scope>& scope,
                        const Value* block_input);
-  CallArguments EvaluateArguments(const Arguments& arguments, const std::shared_ptr<Scope>& scope);
   bool HoldsComparison(Comparison comparison, const Value& a, const Value& b);
 
-  void Assign(const Target& target, Value value, const std::shared_ptr<Scope>& scope);
-  static void SetVariable(Scope& scope, Symbol symbol, Value value);
+  // ---- calls
+  CallArguments EvaluateArguments(const Arguments& arguments, const std::shared_ptr<Scope>& scope);
   Value MakeMacro(const MacroDefinition& macro, const std::shared_ptr<Scope>& scope);
+  // Sets the parameters of `macro` in `scope`, the implicit ones too; defaults may refer to those
+  // before them.
+  void BindParameters(const MacroDefinition& macro, CallArguments arguments,
+                      const std::shared_ptr<Scope>& scope);
 
   const ParsedTemplate& parsed_;
   const Value& context_;
