@@ -1,6 +1,7 @@
 #include "cli/install_progress.h"
 
 #include "base/json.h"
+#include "base/units.h"
 
 namespace mference::cli {
 namespace {
@@ -8,8 +9,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kPlainInterval = 10s;
-// Before this much time a rate says nothing.
+// Before this much a rate, or an estimate of the rest, says nothing.
 constexpr double kSecondsForRate = 1.0;
+constexpr double kSecondsForEstimate = 10.0;
+constexpr uint64_t kBytesForEstimate = 32 * kMiB;
 
 const char* KindName(InstallEvent::Kind kind) {
   switch (kind) {
@@ -35,7 +38,7 @@ const char* PhaseTitle(InstallPhase phase) {
     case InstallPhase::kReservingOutput:
       return "reserving space";
     case InstallPhase::kCheckingSaved:
-      return "checking what an earlier run left";
+      return "checking what is there";
     case InstallPhase::kCopying:
       return "copying";
     case InstallPhase::kHashing:
@@ -52,6 +55,14 @@ const char* PhaseTitle(InstallPhase phase) {
 
 double Gigabytes(uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
+// As coarse as the estimate is.
+std::string DescribeRemaining(double seconds) {
+  if (seconds < 60) return "Less than a minute remaining";
+  if (seconds < 3600) return fmt::format("About {:.0f} min remaining", seconds / 60);
+  if (seconds <= 24 * 3600) return fmt::format("About {:.0f} hr remaining", seconds / 3600);
+  return "More than a day remaining";
+}
+
 }  // namespace
 
 std::string DescribeProgress(const InstallEvent& event, double seconds) {
@@ -66,9 +77,9 @@ std::string DescribeProgress(const InstallEvent& event, double seconds) {
   if (seconds >= kSecondsForRate && event.fresh_bytes > 0) {
     const double rate = static_cast<double>(event.fresh_bytes) / seconds;
     text += fmt::format("  {:.0f} MB/s", rate / 1e6);
-    if (done < event.total_bytes) {
-      text += fmt::format("  About {} remaining",
-                          FormatDuration(static_cast<double>(event.total_bytes - done) / rate));
+    if (done < event.total_bytes && seconds >= kSecondsForEstimate &&
+        event.fresh_bytes >= kBytesForEstimate) {
+      text += "  " + DescribeRemaining(static_cast<double>(event.total_bytes - done) / rate);
     }
   }
   return text;

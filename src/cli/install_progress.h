@@ -19,6 +19,8 @@ class InstallProgress {
   InstallProgress(Console& console, ProgressForm form);
   // Also throws OutputClosed for kJson.
   void Show(const InstallEvent& event);
+  // Takes the redrawn line away, before something else is printed.
+  void Clear() { line_.Clear(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -34,7 +36,8 @@ class InstallProgress {
   Clock::time_point next_plain_line_;
 };
 
-// "42.1%  6.02/14.29 GB  reused 3.10 GB  88 MB/s  About 2 min remaining".
+// "42.1%  6.02/14.29 GB  reused 3.10 GB  88 MB/s  About 2 min remaining". The estimate
+// appears after ten seconds and 32 MiB.
 std::string DescribeProgress(const InstallEvent& event, double seconds);
 
 }  // namespace mference::cli

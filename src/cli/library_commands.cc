@@ -1,14 +1,11 @@
-// `mference list`, `verify` and `remove`: the models on this machine.
+// `mference list` and `remove`: the models on this machine.
 
 #include <algorithm>
 
-#include "base/machine.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/input.h"
-#include "cli/interrupts.h"
 #include "cli/model_argument.h"
-#include "format/verify_directory.h"
 #include "install/install_paths.h"
 #include "install/registry.h"
 #include "model/catalogue.h"
@@ -93,63 +90,6 @@ int ListAvailable(bool json, Console& console) {
   return 0;
 }
 
-struct VerifyFlags {
-  std::string model;
-  bool quiet = false;
-  bool json = false;
-};
-
-int Verify(const VerifyFlags& flags, Console& console) {
-  const std::filesystem::path path = ResolveModelPath(flags.model);
-  const InterruptScope interrupts(InterruptMode::kCancel);
-  ProgressLine line(console);
-  VerifyOptions options;
-  options.threads = std::max(2, AvailableProcessors());
-  options.resolve = ResolveModel;
-  options.on_progress = [&](const VerifyProgress& progress) {
-    ThrowIfCancelled();
-    if (flags.quiet) return;
-    line.Update([&] {
-      return fmt::format(
-          "verifying {} {}/{}", ProgressBar(progress.bytes_done, progress.bytes_total),
-          FormatByteCount(progress.bytes_done), FormatByteCount(progress.bytes_total));
-    });
-  };
-  const VerifyReport report = VerifyDirectory(path, options);
-  line.Clear();
-  if (flags.json) {
-    Json problems = Json::array();
-    for (const FileProblem& problem : report.problems) {
-      problems.push_back({{"path", problem.path},
-                          {"code", ErrorCodeName(problem.code)},
-                          {"message", problem.message}});
-    }
-    console.Print("{}\n", Json{{"ok", report.ok()},
-                               {"files", report.file_count},
-                               {"bytes", report.bytes},
-                               {"problems", problems},
-                               {"unexpected", report.unexpected},
-                               {"receipt", report.receipt.string()}}
-                              .dump(2));
-    return report.ok() ? 0 : 1;
-  }
-  for (const std::string& name : report.unexpected) {
-    console.Note("warning: {} is not part of the model\n", name);
-  }
-  for (const FileProblem& problem : report.problems) {
-    console.Note("{}: {}\n", ErrorCodeName(problem.code), problem.message);
-  }
-  if (!report.ok()) {
-    Fail(
-        report.problems.front().code,
-        "verification failed: {} of {} files are damaged; install the model again with --overwrite",
-        report.problems.size(), report.file_count);
-  }
-  console.Print("Verified {} files ({} bytes)\n", report.file_count, report.bytes);
-  if (!report.receipt.empty()) console.Print("Receipt: {}\n", report.receipt.string());
-  return 0;
-}
-
 struct RemoveFlags {
   std::string model;
   bool yes = false;
@@ -199,15 +139,6 @@ void AddListCommand(CommandSet& commands) {
   AddSwitch(command, "--available", "What can be installed, with sizes and licences",
             flags->available);
   AddSwitch(command, "--json", "A JSON array", flags->json);
-}
-
-void AddVerifyCommand(CommandSet& commands) {
-  const auto flags = std::make_shared<VerifyFlags>();
-  CLI::App& command = commands.Add("verify", "Hash every file of a model and renew its receipt",
-                                   [flags](Console& console) { return Verify(*flags, console); });
-  AddPositional(command, "MODEL", kModelHelp, flags->model);
-  AddSwitch(command, "--quiet", "No progress", flags->quiet);
-  AddSwitch(command, "--json", "The report as JSON", flags->json);
 }
 
 void AddRemoveCommand(CommandSet& commands) {

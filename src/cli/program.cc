@@ -110,7 +110,11 @@ int RunProgram(int argc, const char* const* argv) {
   } catch (const UsageError& error) {
     return ReportUsage(console, json, program, error.what());
   } catch (const Error& error) {
-    ReportError(console, json, ErrorCodeName(error.code()), error.what());
+    if (error.code() == ErrorCode::kCancelled && !json) {
+      console.Note("{}\n", error.what());  // as asked for: no error
+    } else {
+      ReportError(console, json, ErrorCodeName(error.code()), error.what());
+    }
     return ExitCodeOf(error.code());
   } catch (const std::bad_alloc&) {
     ReportError(console, json, ErrorCodeName(ErrorCode::kOutOfBudget),

@@ -68,9 +68,12 @@ TextFamily TextParts::family() {
 const Tokenizer& TextParts::tokenizer() {
   if (tokenizer_) return *tokenizer_;
   if (!flags_.tokenizer.empty()) {
+    // A file to look into, not a model to run: ids that contradict each other are shown as they
+    // are.
     tokenizer_ = Tokenizer::Load(std::filesystem::is_directory(flags_.tokenizer)
                                      ? flags_.tokenizer / "tokenizer.json"
-                                     : flags_.tokenizer);
+                                     : flags_.tokenizer,
+                                 IdConflicts::kFollowReference);
   } else if (const ModelDirectory* model = directory()) {
     tokenizer_ =
         Tokenizer::FromJson(model->ReadSidecar("tokenizer.json", Tokenizer::kMaxFileBytes),

@@ -28,4 +28,12 @@ const char* InstallPhaseName(InstallPhase phase) {
   return "";
 }
 
+bool ProgressPace::IsDue(InstallPhase phase, uint64_t done, uint64_t total) {
+  const auto now = std::chrono::steady_clock::now();
+  if (done < total && phase == phase_ && now - last_ < std::chrono::milliseconds(100)) return false;
+  phase_ = phase;
+  last_ = now;
+  return true;
+}
+
 }  // namespace mference

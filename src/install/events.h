@@ -1,6 +1,7 @@
 // What an install says while it works: plain facts that a progress bar, a log or a web page shows.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -13,7 +14,7 @@ enum class InstallPhase {
   kPlanning,
   kCheckingDisk,
   kReservingOutput,
-  kCheckingSaved,  // digesting what an interrupted install left
+  kCheckingSaved,  // digesting what is there: of an interrupted install, or of damaged files
   kCopying,        // the payload
   kHashing,        // outputs that were not hashed on the way
   kFinalizing,     // sidecars, manifest, promotion
@@ -39,5 +40,16 @@ struct InstallEvent {
 
 // Called from one thread at a time. May throw to stop the install (state is kept).
 using InstallEventSink = std::function<void(const InstallEvent&)>;
+
+// Thins out progress, since a sink may draw or write a line for each event.
+class ProgressPace {
+ public:
+  // True ten times a second, for the first progress of a phase, and when `done` reaches `total`.
+  bool IsDue(InstallPhase phase, uint64_t done, uint64_t total);
+
+ private:
+  InstallPhase phase_ = InstallPhase::kDone;
+  std::chrono::steady_clock::time_point last_;
+};
 
 }  // namespace mference

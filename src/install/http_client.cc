@@ -73,6 +73,18 @@ bool IsRetryable(CURLcode code) {
   }
 }
 
+const char* AdviceFor(CURLcode code) {
+  switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return "; a mirror or proxy with a certificate authority of its own needs --ca-file";
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+      return "; is there a network, does it want a proxy (https_proxy)?";
+    default:
+      return "";
+  }
+}
+
 // What the callbacks of one request share. Exceptions must not cross libcurl: they are kept here.
 struct Exchange {
   const HttpRequest& request;
@@ -200,9 +212,10 @@ HttpResponse HttpConnection::Perform(const HttpRequest& request) {
   if (exchange.failure != nullptr) std::rethrow_exception(exchange.failure);
   if (code == CURLE_ABORTED_BY_CALLBACK) Fail(ErrorCode::kCancelled, "the transfer was stopped");
   if (code != CURLE_OK) {
-    throw TransferError(ErrorCode::kNetwork,
-                        fmt::format("{}: {}", RedactUrl(request.url), curl_easy_strerror(code)),
-                        IsRetryable(code));
+    throw TransferError(
+        ErrorCode::kNetwork,
+        fmt::format("{}: {}{}", RedactUrl(request.url), curl_easy_strerror(code), AdviceFor(code)),
+        IsRetryable(code));
   }
   // Without a body nothing has asked yet.
   if (!request.head) state_->AcceptHeaders(exchange);

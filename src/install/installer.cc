@@ -109,6 +109,7 @@ class Transaction {
                                     std::string(kManifestFile))
                           .model_id;
     result.promotion_only = true;
+    if (const auto seal = ReadSeal(files_, paths_)) result.audit.source = seal->source;
     return result;
   }
 
@@ -216,7 +217,8 @@ class Transaction {
     const uint64_t available = files_.AvailableBytes(paths_.parent);
     if (available < required) {
       Fail(ErrorCode::kDiskFull,
-           "{} needs {} ({} to write, {} for transfers, {} to stay free), {} has {}",
+           "{} needs {} ({} to write, {} for transfers, {} to stay free), {} has {}: free some "
+           "space, or install to another disk with --output or MFERENCE_HOME",
            paths_.final_directory.filename().string(), FormatByteCount(required),
            FormatByteCount(missing), FormatByteCount(staging), FormatByteCount(reserve),
            paths_.parent.string(), FormatByteCount(available));
@@ -412,17 +414,9 @@ class Transaction {
     }
   }
 
-  // At most ten times a second: a sink may draw or write a line for each.
   void Progress(InstallPhase phase, uint64_t reused, uint64_t fresh, uint64_t total,
                 const std::string& file) {
-    const Clock::time_point now = Clock::now();
-    const bool complete = reused + fresh >= total;
-    if (!complete && phase == last_phase_ &&
-        now - last_progress_ < std::chrono::milliseconds(100)) {
-      return;
-    }
-    last_phase_ = phase;
-    last_progress_ = now;
+    if (!pace_.IsDue(phase, reused + fresh, total)) return;
     Emit({.kind = InstallEvent::Kind::kProgress,
           .phase = phase,
           .reused_bytes = reused,
@@ -497,8 +491,7 @@ class Transaction {
   ExpectedDigests dropped_digests_;  // recorded by an earlier run, damaged since
   uint64_t verification_bytes_ = 0;
   uint64_t copied_tiles_ = 0;
-  InstallPhase last_phase_ = InstallPhase::kDone;
-  Clock::time_point last_progress_;
+  ProgressPace pace_;
 };
 
 }  // namespace

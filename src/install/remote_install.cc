@@ -33,6 +33,13 @@ RemoteTarget ResolveRemote(std::string_view model, std::string_view revision) {
   return target;
 }
 
+InstallEvent EventOf(const RetryNotice& notice) {
+  return {.kind = InstallEvent::Kind::kRetry,
+          .phase = InstallPhase::kCopying,
+          .file = notice.label,
+          .message = notice.detail};
+}
+
 InstallResult InstallRemote(const RemoteTarget& target, RemoteOptions remote,
                             InstallOptions options) {
   remote.repository = target.repository;
@@ -53,10 +60,7 @@ InstallResult InstallRemote(const RemoteTarget& target, RemoteOptions remote,
   const auto on_retry = remote.on_retry;
   remote.on_retry = [&emit, &on_retry](const RetryNotice& notice) {
     if (on_retry) on_retry(notice);
-    emit({.kind = InstallEvent::Kind::kRetry,
-          .phase = InstallPhase::kCopying,
-          .file = notice.label,
-          .message = notice.detail});
+    emit(EventOf(notice));
   };
 
   RemoteSource source(std::move(remote));

@@ -23,6 +23,9 @@ struct RemoteTarget {
 // gives up the pin. kNotFound for a name that is neither.
 RemoteTarget ResolveRemote(std::string_view model, std::string_view revision);
 
+// A retry as an event; of an install or a repair.
+InstallEvent EventOf(const RetryNotice& notice);
+
 // Installs `target`; `options.output` is set here unless it was given, `remote` is completed with
 // repository and revision. A source that matches no pin is installed with a warning that names its
 // index digest.

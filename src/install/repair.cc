@@ -1,7 +1,6 @@
 #include "install/repair.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -32,11 +31,9 @@ class Repair {
     RemoveTree(files_, work_);  // of a repair that was interrupted
     try {
       FindDamage();
-      if (result_.report.ok()) return std::move(result_);
-      Plan();
-      for (const FileProblem& problem : result_.report.problems) {
-        result_.damaged_files.push_back(problem.path);
-        RepairFile(problem.path);
+      if (!result_.report.ok()) {
+        Plan();
+        ReplaceDamage();
       }
     } catch (...) {
       RemoveTree(files_, work_);
@@ -44,6 +41,7 @@ class Repair {
     }
     RemoveTree(files_, work_);
     files_.SyncDirectory(paths_.final_directory);
+    if (result_.report.ok()) return std::move(result_);
 
     result_.report = Verify(true);
     if (!result_.report.ok()) {
@@ -57,23 +55,27 @@ class Repair {
   void Emit(const InstallEvent& event) const {
     if (options_.on_event) options_.on_event(event);
   }
+  void Progress(InstallPhase phase, uint64_t done, uint64_t total, std::string_view file) {
+    if (!pace_.IsDue(phase, done, total)) return;
+    Emit({.kind = InstallEvent::Kind::kProgress,
+          .phase = phase,
+          .fresh_bytes = done,
+          .total_bytes = total,
+          .file = std::string(file)});
+  }
   void CheckCancelled() const {
     if (options_.cancelled != nullptr && options_.cancelled->load()) {
       Fail(ErrorCode::kCancelled, "stopped; running the repair again finishes it");
     }
   }
 
-  VerifyReport Verify(bool write_receipt) const {
+  VerifyReport Verify(bool write_receipt) {
     VerifyOptions verify;
     verify.threads = options_.threads;
     verify.write_receipt = write_receipt;
     verify.on_progress = [this](const VerifyProgress& progress) {
       CheckCancelled();
-      Emit({.kind = InstallEvent::Kind::kProgress,
-            .phase = InstallPhase::kHashing,
-            .fresh_bytes = progress.bytes_done,
-            .total_bytes = progress.bytes_total,
-            .file = std::string(progress.file)});
+      Progress(InstallPhase::kHashing, progress.bytes_done, progress.bytes_total, progress.file);
     };
     Emit({.kind = InstallEvent::Kind::kPhase, .phase = InstallPhase::kHashing});
     return VerifyDirectory(paths_.final_directory, verify);
@@ -120,50 +122,77 @@ class Repair {
     source_.UseWorkDirectory(files_, work_);
   }
 
-  void RepairFile(const std::string& path) {
-    const auto& outputs = plan_.ranges.outputs;
-    const auto output =
-        std::find_if(outputs.begin(), outputs.end(),
-                     [&](const PlannedOutput& planned) { return planned.path == path; });
-    if (output != outputs.end()) {
-      RepairOutput(static_cast<uint32_t>(output - outputs.begin()));
-    } else {
-      ReplaceSmallFile(path);
+  void ReplaceDamage() {
+    const auto& planned = plan_.ranges.outputs;
+    std::vector<bool> damaged(planned.size());
+    for (const FileProblem& problem : result_.report.problems) {
+      result_.damaged_files.push_back(problem.path);
+      const auto output =
+          std::find_if(planned.begin(), planned.end(),
+                       [&](const PlannedOutput& file) { return file.path == problem.path; });
+      if (output == planned.end()) {
+        ReplaceSmallFile(problem.path);
+      } else {
+        damaged[output - planned.begin()] = true;
+        RestoreFrame(static_cast<uint32_t>(output - planned.begin()));
+      }
     }
+    if (std::none_of(damaged.begin(), damaged.end(), [](bool is) { return is; })) return;
+
+    const auto outputs =
+        OutputFiles::OpenMatching(files_, paths_.final_directory, plan_.ranges, plan_.index_region);
+    Check(outputs != nullptr, "outputs do not have their planned sizes");
+    RangeCopier copier(plan_.ranges, *outputs, scratch_.bytes(), [this] { CheckCancelled(); });
+    const std::vector<size_t> ranges = FindDamagedRanges(damaged, copier);
+    uint64_t total = 0;
+    for (const size_t range : ranges) total += plan_.ranges.ranges[range].bytes;
+    Emit({.kind = InstallEvent::Kind::kPhase,
+          .phase = InstallPhase::kCopying,
+          .total_bytes = total});
+    for (const size_t range : ranges) FetchRange(range, total, copier, *outputs);
   }
 
-  // A payload file, in place: whoever has it open keeps it.
-  void RepairOutput(uint32_t output) {
+  // Everything of a payload file that no range brings: its size, the index, the padding. In place:
+  // whoever has it open keeps it.
+  void RestoreFrame(uint32_t output) {
     const PlannedOutput& planned = plan_.ranges.outputs[output];
     const std::filesystem::path path = paths_.final_directory / planned.path;
     const EntryType found = files_.Examine(path);
     if (found == EntryType::kOther) files_.RemoveFile(path);
-    std::unique_ptr<File> file = found == EntryType::kFile
-                                     ? files_.OpenFile(path, FileAccess::kReadWrite)
-                                     : files_.CreateFile(path, 0644);
+    const std::unique_ptr<File> file = found == EntryType::kFile
+                                           ? files_.OpenFile(path, FileAccess::kReadWrite)
+                                           : files_.CreateFile(path, 0644);
     if (file->Size() != planned.bytes) file->Resize(planned.bytes);
     WriteWhatNoRangeHas(output, *file);
     file->Sync();
     files_.SyncDirectory(path.parent_path());
+  }
 
-    // Ranges may reach into other files, which the copier then opens too.
-    auto all =
-        OutputFiles::OpenMatching(files_, paths_.final_directory, plan_.ranges, plan_.index_region);
-    if (all == nullptr) {
-      PrepareOthers();
-      all = OutputFiles::OpenMatching(files_, paths_.final_directory, plan_.ranges,
-                                      plan_.index_region);
-      Check(all != nullptr, "outputs do not have their planned sizes");
-    }
-    RangeCopier copier(plan_.ranges, *all, scratch_.bytes(), [this] { CheckCancelled(); });
+  // Of the ranges that reach into damaged files, those that are not what was recorded; without a
+  // record, all.
+  std::vector<size_t> FindDamagedRanges(const std::vector<bool>& damaged, RangeCopier& copier) {
+    std::vector<size_t> touching;
+    uint64_t total = 0;
     for (size_t i = 0; i < plan_.ranges.ranges.size(); ++i) {
-      const SourceRange& range = plan_.ranges.ranges[i];
-      const auto copies = plan_.ranges.CopiesOf(range);
-      const bool touches = std::any_of(copies.begin(), copies.end(), [&](const ScalarCopy& copy) {
-        return copy.output == output;
-      });
-      if (touches && !IsAsRecorded(i, copier)) FetchRange(i, copier, *all);
+      const auto copies = plan_.ranges.CopiesOf(plan_.ranges.ranges[i]);
+      if (std::none_of(copies.begin(), copies.end(),
+                       [&](const ScalarCopy& copy) { return damaged[copy.output]; })) {
+        continue;
+      }
+      touching.push_back(i);
+      total += plan_.ranges.ranges[i].bytes;
     }
+    Emit({.kind = InstallEvent::Kind::kPhase,
+          .phase = InstallPhase::kCheckingSaved,
+          .total_bytes = total});
+    uint64_t checked = 0;
+    std::erase_if(touching, [&](size_t range) {
+      const bool intact = IsAsRecorded(range, copier);
+      checked += plan_.ranges.ranges[range].bytes;
+      Progress(InstallPhase::kCheckingSaved, checked, total, "");
+      return intact;
+    });
+    return touching;
   }
 
   bool IsAsRecorded(size_t range, RangeCopier& copier) const {
@@ -172,13 +201,19 @@ class Repair {
            copier.Redigest(range) == recorded->second.destination_digest;
   }
 
-  void FetchRange(size_t number, RangeCopier& copier, OutputFiles& outputs) {
+  void FetchRange(size_t number, uint64_t total, RangeCopier& copier, OutputFiles& outputs) {
     const SourceRange& range = plan_.ranges.ranges[number];
+    const std::string& file =
+        plan_.ranges.outputs[plan_.ranges.CopiesOf(range).front().output].path;
+    const uint64_t before = result_.fetched_bytes;
     const std::unique_ptr<FetchedRange> bytes =
         source_.Fetch({.label = RangePlan::RangeId(number),
                        .shard = plan_.ranges.shards[range.shard],
                        .offset = range.offset,
-                       .bytes = range.bytes});
+                       .bytes = range.bytes,
+                       .on_progress = [&](uint64_t received) {
+                         Progress(InstallPhase::kCopying, before + received, total, file);
+                       }});
     const std::string digest = copier.Copy(number, *bytes);
     const auto recorded = recorded_.find(RangePlan::RangeId(number));
     if (recorded != recorded_.end() && recorded->second.destination_digest != digest) {
@@ -189,23 +224,7 @@ class Repair {
     SyncOutputsOf(plan_.ranges, number, outputs);
     ++result_.fetched_ranges;
     result_.fetched_bytes += range.bytes;
-    Emit({.kind = InstallEvent::Kind::kProgress,
-          .phase = InstallPhase::kCopying,
-          .fresh_bytes = result_.fetched_bytes,
-          .file = plan_.ranges.outputs[plan_.ranges.CopiesOf(range).front().output].path});
-  }
-
-  // Creates or resizes payload files that are damaged too and whose turn is still to come.
-  void PrepareOthers() {
-    for (uint32_t i = 0; i < plan_.ranges.outputs.size(); ++i) {
-      const PlannedOutput& planned = plan_.ranges.outputs[i];
-      const std::filesystem::path path = paths_.final_directory / planned.path;
-      const bool there = files_.Examine(path) == EntryType::kFile;
-      std::unique_ptr<File> file =
-          there ? files_.OpenFile(path, FileAccess::kReadWrite) : files_.CreateFile(path, 0644);
-      if (file->Size() != planned.bytes) file->Resize(planned.bytes);
-      if (planned.path == kWeightsFile) file->WriteAt(0, plan_.index_region);
-    }
+    Progress(InstallPhase::kCopying, result_.fetched_bytes, total, file);
   }
 
   // The index and the padding between blobs.
@@ -284,6 +303,7 @@ class Repair {
   Snapshot snapshot_;
   RepackPlan plan_;
   std::map<std::string, CompletedRange> recorded_;
+  ProgressPace pace_;
   RepairResult result_;
 };
 
@@ -295,12 +315,17 @@ std::optional<SourceIdentity> SourceOfInstall(const std::filesystem::path& direc
   if (const auto seal = ReadSeal(files, paths)) return seal->source;
   const std::filesystem::path receipt_path = paths.final_directory / kReceiptFile;
   if (files.Examine(receipt_path) != EntryType::kFile) return std::nullopt;
-  const Receipt receipt =
-      ParseReceipt(ReadWholeFile(files, receipt_path, kMaxReceiptBytes), receipt_path.string());
-  if (!receipt.source_repo_id || !receipt.source_revision) return std::nullopt;
-  return SourceIdentity{.repository = *receipt.source_repo_id,
-                        .requested_revision = *receipt.source_revision,
-                        .commit = *receipt.source_revision};
+  try {
+    const Receipt receipt =
+        ParseReceipt(ReadWholeFile(files, receipt_path, kMaxReceiptBytes), receipt_path.string());
+    if (!receipt.source_repo_id || !receipt.source_revision) return std::nullopt;
+    return SourceIdentity{.repository = *receipt.source_repo_id,
+                          .requested_revision = *receipt.source_revision,
+                          .commit = *receipt.source_revision};
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kReceiptInvalid) throw;
+    return std::nullopt;  // it says nothing that could be trusted
+  }
 }
 
 RepairResult RepairInstall(const std::filesystem::path& directory, SnapshotSource& source,

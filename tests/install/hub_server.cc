@@ -1,6 +1,7 @@
 #include "install/hub_server.h"
 
 #include <openssl/evp.h>
+#include <sys/sendfile.h>
 
 #include <algorithm>
 #include <array>
@@ -27,7 +28,6 @@ namespace {
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
-using Stream = asio::ssl::stream<tcp::socket>;
 
 constexpr const char* kSecretQuery = "?X-Signature=secret";
 
@@ -101,7 +101,7 @@ struct Answer {
 }  // namespace
 
 struct HubServer::Impl {
-  const bool xet;
+  const HubStyle style;
   TempDirectory directory;  // the authority's certificate
   asio::io_context io;
   asio::ssl::context tls{asio::ssl::context::tls_server};
@@ -122,7 +122,7 @@ struct HubServer::Impl {
   std::list<std::thread> threads;
   std::list<tcp::socket*> open;
 
-  explicit Impl(bool with_xet) : xet(with_xet) {}
+  explicit Impl(HubStyle chosen) : style(chosen) {}
 
   unsigned short HubPort() const { return hub.local_endpoint().port(); }
   unsigned short CdnPort() const { return cdn.local_endpoint().port(); }
@@ -143,28 +143,38 @@ struct HubServer::Impl {
   }
 
   void Talk(tcp::socket socket, bool is_cdn) {
-    Stream stream(std::move(socket), tls);
     {
       const std::lock_guard lock(mutex);
       if (stopped) return;
-      open.push_back(&stream.next_layer());
+      open.push_back(&socket);
     }
     boost::system::error_code error;
-    stream.next_layer().set_option(tcp::no_delay(true), error);
-    stream.handshake(asio::ssl::stream_base::server, error);
-    boost::beast::flat_buffer buffer;
-    while (!error) {
-      http::request<http::empty_body> request;
-      http::read(stream, buffer, request, error);
-      if (error) break;
-      if (!Send(stream, Decide(request, is_cdn))) break;
+    socket.set_option(tcp::no_delay(true), error);
+    if (style == HubStyle::kPlainMirror) {
+      AnswerAll(socket, is_cdn);
+    } else {
+      asio::ssl::stream<tcp::socket&> stream(socket, tls);
+      stream.handshake(asio::ssl::stream_base::server, error);
+      if (!error) AnswerAll(stream, is_cdn);
     }
     const std::lock_guard lock(mutex);
-    open.remove(&stream.next_layer());
+    open.remove(&socket);
     // Without a TLS goodbye, as many real servers do.
-    stream.next_layer().close(error);
+    socket.close(error);
   }
 
+  template <typename Stream>
+  void AnswerAll(Stream& stream, bool is_cdn) {
+    boost::system::error_code error;
+    boost::beast::flat_buffer buffer;
+    while (true) {
+      http::request<http::empty_body> request;
+      http::read(stream, buffer, request, error);
+      if (error || !Send(stream, Decide(request, is_cdn))) return;
+    }
+  }
+
+  template <typename Stream>
   bool Send(Stream& stream, const Answer& answer) {
     if (answer.hang_up) return false;
     std::string head = fmt::format("HTTP/1.1 {} X\r\n", answer.status);
@@ -188,7 +198,7 @@ struct HubServer::Impl {
     return !error && !answer.drop_after;
   }
 
-  static bool SendFromDisk(Stream& stream, const DiskBody& body) {
+  static bool SendFromDisk(asio::ssl::stream<tcp::socket&>& stream, const DiskBody& body) {
     const FileDescriptor file = OpenForReading(body.path);
     std::vector<std::byte> piece(size_t{1} << 18);
     boost::system::error_code error;
@@ -198,6 +208,18 @@ struct HubServer::Impl {
       asio::write(stream, asio::buffer(part.data(), part.size()), error);
     }
     return !error;
+  }
+
+  // As real file servers do it: no byte passes through this process.
+  static bool SendFromDisk(tcp::socket& socket, const DiskBody& body) {
+    const FileDescriptor file = OpenForReading(body.path);
+    auto offset = static_cast<off_t>(body.offset);
+    const auto end = static_cast<off_t>(body.offset + body.bytes);
+    while (offset < end) {
+      const auto left = static_cast<size_t>(end - offset);
+      if (sendfile(socket.native_handle(), file.get(), &offset, left) <= 0) return false;
+    }
+    return true;
   }
 
   static std::string FileOf(const std::string& target) {
@@ -226,6 +248,7 @@ struct HubServer::Impl {
       ranges_served.push_back(seen.file + " " + seen.range);
     } else {
       answer = AnswerResolve(seen, found->second);
+      if (answer.status == 206) ranges_served.push_back(seen.file + " " + seen.range);
     }
     Apply(fault, seen, answer);
     if (seen.method == "HEAD") answer.send_body = false;
@@ -240,11 +263,12 @@ struct HubServer::Impl {
       return answer;
     }
     answer.headers.push_back("X-Repo-Commit: " + std::string(40, 'c'));
+    if (style == HubStyle::kPlainMirror) return AnswerDirectly(request, file, std::move(answer));
     if (file.large) {
       answer.status = 302;
       answer.headers.push_back(fmt::format("X-Linked-Size: {}", file.bytes));
       answer.headers.push_back(fmt::format("X-Linked-ETag: \"{}\"", file.sha256));
-      if (xet) answer.headers.push_back("X-Xet-Hash: " + XetHash(file));
+      if (style == HubStyle::kXet) answer.headers.push_back("X-Xet-Hash: " + XetHash(file));
       answer.headers.emplace_back("Accept-Ranges: bytes");
       answer.headers.push_back(fmt::format("Location: https://127.0.0.1:{}/blobs/{}/{}{}",
                                            CdnPort(), file.sha256, request.file, kSecretQuery));
@@ -258,12 +282,23 @@ struct HubServer::Impl {
     return answer;
   }
 
+  // A mirror sends nobody elsewhere.
+  Answer AnswerDirectly(const HubRequest& request, const ServedFile& file, Answer answer) const {
+    if (file.large && !request.range.empty()) return AnswerRange(request, file);
+    answer.headers.push_back(fmt::format("ETag: \"{}\"", file.large ? file.sha256 : file.git_sha1));
+    answer.headers.emplace_back("Accept-Ranges: bytes");
+    answer.content_length = file.bytes;
+    if (request.method != "HEAD") answer.body = Slice(file, 0, file.bytes);
+    return answer;
+  }
+
   // Stands for the content hash of chunked storage: any string that belongs to the content.
   static std::string XetHash(const ServedFile& file) { return Sha256Hex("xet" + file.sha256); }
 
   Answer AnswerRange(const HubRequest& request, const ServedFile& file) const {
     Answer answer;
-    const std::string tag = xet ? XetHash(file) : "s3-" + file.sha256.substr(0, 20);
+    const std::string tag =
+        style == HubStyle::kXet ? XetHash(file) : "s3-" + file.sha256.substr(0, 20);
     answer.headers.push_back(fmt::format("ETag: \"{}\"", tag));
     unsigned long long first = 0;
     unsigned long long last = 0;
@@ -369,8 +404,8 @@ struct HubServer::Impl {
   }
 };
 
-HubServer::HubServer(const std::filesystem::path& snapshot, bool xet)
-    : impl_(std::make_unique<Impl>(xet)) {
+HubServer::HubServer(const std::filesystem::path& snapshot, HubStyle style)
+    : impl_(std::make_unique<Impl>(style)) {
   for (const auto& entry : std::filesystem::directory_iterator(snapshot)) {
     const std::string name = entry.path().filename().string();
     impl_->files.emplace(name, name.ends_with(".safetensors") ? ServeFromDisk(entry.path())
@@ -414,7 +449,8 @@ HubServer::~HubServer() {
 }
 
 std::string HubServer::base_url() const {
-  return fmt::format("https://localhost:{}", impl_->HubPort());
+  return fmt::format("{}://localhost:{}", impl_->style == HubStyle::kPlainMirror ? "http" : "https",
+                     impl_->HubPort());
 }
 std::filesystem::path HubServer::ca_file() const { return impl_->directory / "ca.pem"; }
 

@@ -1,6 +1,6 @@
 // A model hub on this machine, over TLS with a certificate authority of its own: it serves a
 // snapshot the way the real one does (resolve, redirects to another host for large files, linked
-// headers, byte ranges) and misbehaves on demand.
+// headers, byte ranges) and misbehaves on demand. Or a simple mirror of one, over plain HTTP.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,12 @@
 #include <vector>
 
 namespace mference::testing {
+
+enum class HubStyle {
+  kLinked,       // large files on another host, named by their SHA-256
+  kXet,          // the same, and named by a content hash as the newer storage does
+  kPlainMirror,  // http, and everything on one host
+};
 
 // How one answer goes wrong.
 enum class Fault {
@@ -61,13 +67,13 @@ class HubServer {
   static constexpr const char* kRepository = "tiny/model";
   static constexpr const char* kToken = "hf_test_token";
 
-  // Serves the files of `snapshot`. `xet`: announces content hashes as the newer storage does.
-  explicit HubServer(const std::filesystem::path& snapshot, bool xet = false);
+  // Serves the files of `snapshot`.
+  explicit HubServer(const std::filesystem::path& snapshot, HubStyle style = HubStyle::kLinked);
   ~HubServer();
   HubServer(const HubServer&) = delete;
   HubServer& operator=(const HubServer&) = delete;
 
-  std::string base_url() const;  // https://localhost:PORT
+  std::string base_url() const;  // https://localhost:PORT, or http
   std::filesystem::path ca_file() const;
   std::string commit() const { return std::string(40, 'c'); }
 

@@ -56,7 +56,8 @@ class MisbehavingHub : public ::testing::TestWithParam<FaultCase> {};
 
 TEST_P(MisbehavingHub, EndsInARightInstallOrAClearError) {
   const FaultCase& fault_case = GetParam();
-  HubServer hub(GoldenSnapshot("maple"), fault_case.xet);
+  HubServer hub(GoldenSnapshot("maple"),
+                fault_case.xet ? testing::HubStyle::kXet : testing::HubStyle::kLinked);
   // Header reads come first; the fifth request for a shard is in the middle of its payload.
   const int victim = fault_case.where == Where::kRange ? 5 : 0;
   int seen = 0;
@@ -70,8 +71,10 @@ TEST_P(MisbehavingHub, EndsInARightInstallOrAClearError) {
   const std::filesystem::path output = temp / "m.gturbo";
   InstallOptions options = SmallRanges(output);
   options.ranges_in_flight = 2;
+  RemoteOptions remote = FastOptions(hub);
+  if (fault_case.fault.fault == Fault::kSlow) remote.http.stall_timeout = std::chrono::seconds(1);
   try {
-    InstallRemote(Target(), FastOptions(hub), options);
+    InstallRemote(Target(), remote, options);
     ASSERT_EQ(fault_case.ends, Ends::kInstalled) << "installed";
   } catch (const Error& error) {
     ASSERT_EQ(fault_case.ends, Ends::kError) << error.what();

@@ -23,6 +23,7 @@ using ::testing::HasSubstr;
 using testing::HubFault;
 using testing::HubRequest;
 using testing::HubServer;
+using testing::HubStyle;
 using testing::SmallRanges;
 using testing::Target;
 using testing::TempDirectory;
@@ -31,8 +32,10 @@ constexpr uint64_t kChunk = testing::kRemoteChunk;
 
 TEST(RemoteInstall, GivesTheSameBytesAsALocalOne) {
   for (const std::string& folder : testing::GoldenFolders()) {
-    const bool xet = folder == "maple";
-    HubServer hub(GoldenSnapshot(folder), xet);
+    const HubStyle style = folder == "maple"     ? HubStyle::kXet
+                           : folder == "inkling" ? HubStyle::kPlainMirror
+                                                 : HubStyle::kLinked;
+    HubServer hub(GoldenSnapshot(folder), style);
     const TempDirectory temp;
     InstallOptions options = SmallRanges(temp / "m.gturbo");
     options.ranges_in_flight = folder == "gemma4" ? 1 : 4;

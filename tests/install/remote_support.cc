@@ -35,7 +35,6 @@ RemoteOptions FastOptions(const HubServer& hub) {
   RemoteOptions options;
   options.base_url = hub.base_url();
   options.http.ca_file = hub.ca_file();
-  options.http.stall_timeout = std::chrono::seconds(1);
   options.retry = {.base = std::chrono::milliseconds(1),
                    .longest = std::chrono::milliseconds(4),
                    .jitter = std::chrono::milliseconds(0)};

@@ -11,7 +11,7 @@ namespace mference::testing {
 
 constexpr uint64_t kRemoteChunk = 131072;
 
-// Trusts the hub's authority and does not wait long for anything.
+// Trusts the hub's authority and does not wait long before it tries again.
 RemoteOptions FastOptions(const HubServer& hub);
 // Ranges of at most kRemoteChunk bytes.
 InstallOptions SmallRanges(const std::filesystem::path& output);
