@@ -12,7 +12,7 @@
 // is bound for the step. An output may be the same tensor as an input only where an operation says
 // so.
 //
-// One thread drives a backend. A failure inside the routed experts (a read that failed) is recorded
+// One thread drives a backend. A failure inside a step (a read that failed) is recorded
 // and surfaces from `EndStep`; the values of that step are then meaningless and must not be used.
 #pragma once
 
@@ -22,6 +22,7 @@
 #include <string>
 
 #include "backend/sequence_state.h"
+#include "base/file.h"
 #include "base/ledger.h"
 #include "format/layout.h"
 
@@ -89,6 +90,12 @@ struct MatrixWeights {
   const std::byte* data = nullptr;    // codes, or the values themselves
   const std::byte* scales = nullptr;  // affine only: BF16 [rows, cols / group]
   const std::byte* biases = nullptr;
+  // The file that the pointers map, and where in it they point: for tables whose rows are read
+  // instead (see Backend::LoadTable). Borrowed.
+  const FileDescriptor* file = nullptr;
+  uint64_t data_offset = 0;
+  uint64_t scales_offset = 0;
+  uint64_t biases_offset = 0;
 };
 
 struct VectorWeights {
@@ -125,13 +132,20 @@ struct AttentionSpec {
   StateBlock values = {};
 };
 
-// Sees intermediate values: for tests, traces and laboratories, never for results.
+// Sees intermediate values, and may set the routing: for tests, traces and laboratories, never for
+// results.
 class BackendProbe {
  public:
   virtual ~BackendProbe() = default;
   // `values` [rows, cols], valid during the call.
   virtual void OnTensor(const char* name, int32_t layer, std::span<const float> values,
                         int32_t cols) = 0;
+  // The experts to use instead of the best, [rows, top_k], or none. The router's logits still weigh
+  // them. Called once per layer and step; the ids must stay valid until the next call.
+  virtual std::span<const int32_t> ForceExperts(int32_t /*store_layer*/, int32_t /*rows*/,
+                                                int32_t /*top_k*/) {
+    return {};
+  }
   // `experts` and `weights` [rows, top_k], in ascending expert id within a row.
   virtual void OnRouting(int32_t store_layer, int32_t top_k, std::span<const int32_t> experts,
                          std::span<const float> weights) = 0;
@@ -170,6 +184,13 @@ class Backend {
 
   // A resident matrix, quantised or not, as its file has it. The weights must outlive the backend.
   virtual Matrix LoadMatrix(const MatrixWeights& weights) = 0;
+  // The same for a matrix of which single rows are looked up (`Embed`) and nothing else: it need
+  // not be held.
+  virtual Matrix LoadTable(const MatrixWeights& weights) = 0;
+  // Bytes of the tables whose rows can be read from their file as they are looked up.
+  virtual uint64_t TableBytes() const = 0;
+  // From now on they are: the tables take no memory. Before the first step.
+  virtual void ReadTablesFromFile() = 0;
   // A resident vector times `factor`.
   virtual Vector LoadVector(const VectorWeights& weights, float factor = 1.0f) = 0;
   // Angles position * frequencies[pair]. Within the first `rotary_dim` columns of a head, the first
@@ -188,8 +209,8 @@ class Backend {
 
   virtual void BeginStep(const StepParams& params, std::span<const int32_t> tokens,
                          SequenceState& state) = 0;
-  // Waits for everything enqueued; advances the bound state by the step's rows. Throws kIo when an
-  // expert read failed: the state is then unchanged except for rows past its length.
+  // Waits for everything enqueued; advances the bound state by the step's rows. Throws kIo when a
+  // read failed: the state is then unchanged except for rows past its length.
   virtual void EndStep() = 0;
 
   // out[t] = table[token[t]] * factor.                     table [vocab, hidden] -> [rows, hidden]

@@ -228,6 +228,7 @@ void AddLogitsCommand(CommandSet& commands) {
   const auto flags = std::make_shared<ScoreFlags>();
   CLI::App& command = commands.Add("logits", "Logits of given tokens, as a safetensors file",
                                    [flags](Console& console) { return Logits(*flags, console); });
+  flags->load.options.precise = true;  // always: these are compared with references
   DeclareScoreFlags(command, *flags);
   AddInteger(command, "--snapshot-at", "K",
              "Snapshot the state at this position, go on, go back to it and go on again; fails "

@@ -82,9 +82,10 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   const cpu::KernelChoice choice = cpu::SelectKernels(options.kernels);
   if (choice.kernels == nullptr) Fail(ErrorCode::kInvalidArgument, "{}", choice.error);
   auto backend = std::make_unique<cpu::CpuBackend>(
-      *choice.kernels, options.threads > 0 ? options.threads : AvailableProcessors());
-  loaded->kernel_description_ =
-      fmt::format("{}, {} threads", choice.kernels->name, backend->threads());
+      *choice.kernels, options.threads > 0 ? options.threads : AvailableProcessors(),
+      options.precise);
+  loaded->kernel_description_ = fmt::format("{}, {} threads{}", choice.kernels->name,
+                                            backend->threads(), options.precise ? ", precise" : "");
   const ResidentWeights resident(directory);
   loaded->model_ = MakeModel({.arch = arch,
                               .config = config,

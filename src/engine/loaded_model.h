@@ -31,6 +31,7 @@ struct LoadOptions {
   SlotRequest slots;
   ExpertIo expert_io = ExpertIo::kAuto;
   ElementType kv_type = ElementType::kF16;
+  bool precise = false;  // activations in FP32 throughout, also in prefill
   int threads = 0;  // 0: every processor we may use
   std::string kernels = "auto";
   VerifyPolicy verify = VerifyPolicy::kAuto;

@@ -31,6 +31,7 @@ class DemoTest : public testing::Test {
     options.memory_budget_bytes = kGiB;
     options.context = 1100;
     options.threads = 2;
+    options.precise = true;
     options.kv_type = kv_type;
     return LoadedModel::Load(options);
   }

@@ -47,6 +47,7 @@ class GoldenTest : public testing::TestWithParam<Golden> {
     options.context = 256;
     options.chunk_rows = 128;
     options.threads = 2;
+    options.precise = true;
     options.kv_type = ElementType::kF32;
     return options;
   }

@@ -17,7 +17,8 @@ constexpr int64_t kParallelElements = 16384;
 
 }  // namespace
 
-CpuBackend::CpuBackend(const Kernels& kernels, int threads) : kernels_(kernels), pool_(threads) {}
+CpuBackend::CpuBackend(const Kernels& kernels, int threads, bool precise)
+    : kernels_(kernels), precise_(precise), pool_(threads) {}
 CpuBackend::~CpuBackend() = default;
 
 // ---- Step
@@ -31,6 +32,8 @@ void CpuBackend::BeginStep(const StepParams& params, std::span<const int32_t> to
   tokens_ = tokens;
   state_ = &state;
   failed_ = false;
+  failed_table_ = nullptr;
+  failed_table_row_ = -1;
   for (size_t i = 0; i < ropes_.size(); ++i) {
     const std::vector<double>& frequencies = ropes_[i].frequencies;
     const size_t pairs = frequencies.size();
@@ -49,6 +52,10 @@ void CpuBackend::BeginStep(const StepParams& params, std::span<const int32_t> to
 
 void CpuBackend::EndStep() {
   stream_.reset();
+  if (failed_table_ != nullptr) {
+    Fail(ErrorCode::kIo, "cannot read row {} of {} from the model's file; is the disk damaged?",
+         failed_table_row_.load(), failed_table_->name);
+  }
   if (failed_) store_->ThrowLastError();
   state_->CompleteStep(params_.rows);
 }
@@ -74,6 +81,9 @@ void CpuBackend::ForTasks(int32_t tasks, FunctionRef<void(int32_t task, int32_t 
 // ---- Vectors and rows
 
 void CpuBackend::Embed(const Matrix& table, float factor, Tensor out) {
+  for (const TableInfo& info : tables_) {
+    if (info.from_file && info.matrix == table.id) return EmbedFromFile(info, factor, out);
+  }
   const WeightMatrix& w = matrices_[static_cast<size_t>(table.id)];
   float* const y = Floats(out);
   ForRows(params_.rows, [&](int32_t row) {
@@ -215,28 +225,50 @@ void CpuBackend::Convert(Tensor x, Tensor out) {
 
 // ---- Matrices
 
-void CpuBackend::Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t stride, int32_t n) {
+CpuBackend::Rounding CpuBackend::RoundingFor(const WeightMatrix& shape) const {
+  return !precise_ && params_.rows >= kMinQuantisedRows && IsQuantisable(shape.format)
+             ? Rounding::kTo8Bits
+             : Rounding::kNone;
+}
+
+void CpuBackend::Prepare(const WeightMatrix& shape, Rounding rounding, const float* x,
+                         ptrdiff_t stride, int32_t n) {
+  const auto prepare = [&](int begin, int end) {
+    if (rounding == Rounding::kTo8Bits) {
+      kernels_.quantised_prepare(shape, x, stride, n, begin, end, Prepared());
+    } else {
+      kernels_.matmul_prepare(shape, x, stride, n, begin, end,
+                              reinterpret_cast<float*>(Prepared()));
+    }
+  };
   if (int64_t{n} * shape.cols < kParallelElements) {
-    kernels_.matmul_prepare(shape, x, stride, n, 0, n, Prepared());
-    return;
+    prepare(0, n);
+  } else {
+    pool_.ParallelFor(n, 1, prepare);
   }
-  pool_.ParallelFor(n, 1, [&](int begin, int end) {
-    kernels_.matmul_prepare(shape, x, stride, n, begin, end, Prepared());
-  });
 }
 
-void CpuBackend::MatMulPrepared(const WeightMatrix& w, int32_t n, float* y, ptrdiff_t stride) {
-  pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
-    kernels_.matmul(w, Prepared(), n, y, stride, begin, end);
-  });
+void CpuBackend::Multiply(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
+                          ptrdiff_t stride, int begin, int end) const {
+  if (rounding == Rounding::kTo8Bits) {
+    kernels_.quantised_matmul(w, Prepared(), n, y, stride, begin, end);
+  } else {
+    kernels_.matmul(w, reinterpret_cast<const float*>(Prepared()), n, y, stride, begin, end);
+  }
 }
 
-void CpuBackend::GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up,
+void CpuBackend::MatMulPrepared(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
+                                ptrdiff_t stride) {
+  pool_.ParallelFor(w.rows, kernels_.matmul_row_tile,
+                    [&](int begin, int end) { Multiply(w, rounding, n, y, stride, begin, end); });
+}
+
+void CpuBackend::GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up, Rounding rounding,
                                Activation activation, int32_t n, float* y, float* up_out,
                                ptrdiff_t stride) {
   pool_.ParallelFor(gate.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
-    kernels_.matmul(gate, Prepared(), n, y, stride, begin, end);
-    kernels_.matmul(up, Prepared(), n, up_out, stride, begin, end);
+    Multiply(gate, rounding, n, y, stride, begin, end);
+    Multiply(up, rounding, n, up_out, stride, begin, end);
     for (int32_t row = 0; row < n; ++row) {
       float* const gate_row = y + row * stride + begin;
       const float* const up_row = up_out + row * stride + begin;
@@ -251,29 +283,32 @@ void CpuBackend::GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up,
 
 void CpuBackend::MatMul(Tensor x, const Matrix& weights, Tensor out) {
   const WeightMatrix& w = matrices_[static_cast<size_t>(weights.id)];
-  Prepare(w, Floats(x), x.cols, params_.rows);
-  MatMulPrepared(w, params_.rows, Floats(out), out.cols);
+  const Rounding rounding = RoundingFor(w);
+  Prepare(w, rounding, Floats(x), x.cols, params_.rows);
+  MatMulPrepared(w, rounding, params_.rows, Floats(out), out.cols);
 }
 
 void CpuBackend::GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
                              Tensor out) {
   const WeightMatrix& gate_weights = matrices_[static_cast<size_t>(gate.id)];
+  const Rounding rounding = RoundingFor(gate_weights);
   auto* const up_out = reinterpret_cast<float*>(scratch_.data() + plan_.gated);
-  Prepare(gate_weights, Floats(x), x.cols, params_.rows);
-  GatedPrepared(gate_weights, matrices_[static_cast<size_t>(up.id)], activation, params_.rows,
-                Floats(out), up_out, out.cols);
+  Prepare(gate_weights, rounding, Floats(x), x.cols, params_.rows);
+  GatedPrepared(gate_weights, matrices_[static_cast<size_t>(up.id)], rounding, activation,
+                params_.rows, Floats(out), up_out, out.cols);
 }
 
+// Logits are few rows, and what everything is judged by: never rounded.
 std::span<const float> CpuBackend::Head(Tensor x, int32_t first_row, int32_t rows,
                                         const Matrix& weights, float soft_cap) {
   Check(rows >= 1 && rows <= kMaxLogitsRows && first_row >= 0 && first_row + rows <= params_.rows,
         "logits of rows that the last step had");
   const WeightMatrix& w = matrices_[static_cast<size_t>(weights.id)];
   auto* const logits = reinterpret_cast<float*>(scratch_.data() + plan_.logits);
-  Prepare(w, Floats(x) + static_cast<size_t>(first_row) * static_cast<size_t>(x.cols), x.cols,
-          rows);
+  Prepare(w, Rounding::kNone,
+          Floats(x) + static_cast<size_t>(first_row) * static_cast<size_t>(x.cols), x.cols, rows);
   pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
-    kernels_.matmul(w, Prepared(), rows, logits, w.rows, begin, end);
+    Multiply(w, Rounding::kNone, rows, logits, w.rows, begin, end);
     if (soft_cap <= 0) return;
     for (int32_t row = 0; row < rows; ++row) {
       float* const values = logits + static_cast<ptrdiff_t>(row) * w.rows + begin;

@@ -6,6 +6,7 @@
 // operation allocates.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,10 +25,13 @@ namespace mference::cpu {
 
 class CpuBackend final : public Backend {
  public:
-  // `kernels` is static. `threads` >= 1 counts the driving thread.
-  CpuBackend(const Kernels& kernels, int threads);
+  // `kernels` is static. `threads` >= 1 counts the driving thread. `precise` keeps activations in
+  // FP32 throughout; otherwise steps of many rows round those of most matrix products to 8 bits.
+  CpuBackend(const Kernels& kernels, int threads, bool precise);
   ~CpuBackend() override;
 
+  // Steps of at least this many rows are prefill, bound by arithmetic: they may round activations.
+  static constexpr int32_t kMinQuantisedRows = 8;
   // Steps of at most this many rows compute experts in the order their reads land.
   static constexpr int32_t kMaxRowsInAnyOrder = 4;
   static constexpr int32_t kMaxTopK = 16;
@@ -41,6 +45,9 @@ class CpuBackend final : public Backend {
   void SetExpertStore(ExpertStore* store) { store_ = store; }
 
   Matrix LoadMatrix(const MatrixWeights& weights) override;
+  Matrix LoadTable(const MatrixWeights& weights) override;
+  uint64_t TableBytes() const override;
+  void ReadTablesFromFile() override;
   Vector LoadVector(const VectorWeights& weights, float factor) override;
   RopeTable LoadRope(std::span<const double> frequencies, int32_t rotary_dim) override;
   ExpertLayer LoadExpertLayer(const ExpertLayerWeights& weights) override;
@@ -87,6 +94,18 @@ class CpuBackend final : public Backend {
     std::vector<double> frequencies;
     int32_t rotary_dim = 0;
   };
+  // A matrix that is only looked up, and where its rows lie in its file.
+  struct TableInfo {
+    int32_t matrix = -1;
+    std::string name;
+    const FileDescriptor* file = nullptr;
+    uint64_t data_offset = 0;
+    uint64_t scales_offset = 0;
+    uint64_t biases_offset = 0;
+    size_t row_bytes = 0;        // codes, or values
+    size_t row_scale_bytes = 0;  // scales; biases take as many
+    bool from_file = false;
+  };
   struct ExpertLayerInfo {
     ExpertLayerWeights weights;
     WeightMatrix gate, up, down;  // shapes; pointers are filled in per blob
@@ -109,6 +128,9 @@ class CpuBackend final : public Backend {
     size_t expert_outputs = 0;  // [rows, hidden], or [pairs, hidden] for few rows
     size_t total = 0;
   };
+  // What becomes of the activations of a matrix product.
+  enum class Rounding : uint8_t { kNone, kTo8Bits };
+
   // The routing of the current layer, grouped by expert.
   struct RoutingTables {
     int32_t layer_id = -1;
@@ -123,24 +145,35 @@ class CpuBackend final : public Backend {
 
   static WeightMatrix ViewOf(const MatrixWeights& weights);
   ScratchPlan PlanScratch(int32_t max_rows) const;
-  size_t PreparedFloats(const WeightMatrix& shape, int32_t max_rows) const;
+  size_t PreparedBytes(const WeightMatrix& shape, int32_t max_rows) const;
   size_t AttentionStateFloats() const;
   size_t DeltaScratchFloats() const;
 
   float* Floats(Tensor tensor) const;
   uint16_t* Halves(Tensor tensor) const;
   const float* WeightsOf(Vector vector) const;
-  float* Prepared() const { return reinterpret_cast<float*>(scratch_.data() + plan_.prepared); }
+  std::byte* Prepared() const { return scratch_.data() + plan_.prepared; }
+
+  // The row of a table, read into `buffer`; false when the read failed.
+  static bool ReadTableRow(const TableInfo& table, int32_t row, std::span<std::byte> buffer);
+  void EmbedFromFile(const TableInfo& table, float factor, Tensor out);
 
   // Rows are split over threads where there is enough to do.
   void ForRows(int32_t rows, FunctionRef<void(int32_t row)> body);
   // Calls body(task, lane) for each task; a lane is a thread's own scratch.
   void ForTasks(int32_t tasks, FunctionRef<void(int32_t task, int32_t lane)> body);
-  void Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t stride, int32_t n);
-  void MatMulPrepared(const WeightMatrix& w, int32_t n, float* y, ptrdiff_t stride);
+  // What products with weights of this format take in the current step.
+  Rounding RoundingFor(const WeightMatrix& shape) const;
+  void Prepare(const WeightMatrix& shape, Rounding rounding, const float* x, ptrdiff_t stride,
+               int32_t n);
+  // Rows [begin, end) of W times n prepared rows, on the calling thread.
+  void Multiply(const WeightMatrix& w, Rounding rounding, int32_t n, float* y, ptrdiff_t stride,
+                int begin, int end) const;
+  void MatMulPrepared(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
+                      ptrdiff_t stride);
   // y = activation(gate x) * (up x) from prepared activations; `up_out` is scratch shaped as y.
-  void GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up, Activation activation,
-                     int32_t n, float* y, float* up_out, ptrdiff_t stride);
+  void GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up, Rounding rounding,
+                     Activation activation, int32_t n, float* y, float* up_out, ptrdiff_t stride);
   // Writes `n` floats of a head, in the tensor's element type.
   void StoreHead(Tensor out, int32_t row, int32_t col, const float* values, int32_t n);
 
@@ -153,12 +186,14 @@ class CpuBackend final : public Backend {
   bool NextExpert(ExpertStream& stream, ExpertLease& lease);
 
   const Kernels& kernels_;
+  const bool precise_;
   ThreadPool pool_;
   ExpertStore* store_ = nullptr;
   BackendProbe* probe_ = nullptr;
 
   std::vector<TensorInfo> tensors_;
   std::vector<WeightMatrix> matrices_;
+  std::vector<TableInfo> tables_;
   std::vector<std::vector<float>> vectors_;
   std::vector<RopeInfo> ropes_;
   std::vector<ExpertLayerInfo> expert_layers_;
@@ -174,6 +209,8 @@ class CpuBackend final : public Backend {
   RoutingTables routing_;
   std::optional<ExpertStream> stream_;
   bool failed_ = false;
+  std::atomic<int32_t> failed_table_row_{-1};
+  const TableInfo* failed_table_ = nullptr;
 };
 
 }  // namespace mference::cpu

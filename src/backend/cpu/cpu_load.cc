@@ -1,5 +1,9 @@
 // The load-time half of the CPU backend: views of weights, and where everything lies in scratch.
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <initializer_list>
 #include <utility>
@@ -45,6 +49,9 @@ WeightMatrix ShapeOf(const ExpertMatrix& matrix, const std::string& name) {
   return w;
 }
 
+// A row of a table is read into a buffer on the stack: 32,768 columns of 4 bits would fit.
+constexpr size_t kMaxTableRowBytes = 20 * kKiB;
+
 size_t ElementBytes(ElementType type) { return type == ElementType::kF16 ? 2 : 4; }
 
 }  // namespace
@@ -65,6 +72,81 @@ Matrix CpuBackend::LoadMatrix(const MatrixWeights& weights) {
   matrices_.push_back(ViewOf(weights));
   return {
       .id = static_cast<int32_t>(matrices_.size()) - 1, .rows = weights.rows, .cols = weights.cols};
+}
+
+Matrix CpuBackend::LoadTable(const MatrixWeights& weights) {
+  const Matrix table = LoadMatrix(weights);
+  const auto columns = static_cast<size_t>(weights.cols);
+  TableInfo info{.matrix = table.id,
+                 .name = weights.name,
+                 .file = weights.file,
+                 .data_offset = weights.data_offset,
+                 .scales_offset = weights.scales_offset,
+                 .biases_offset = weights.biases_offset};
+  if (weights.encoding == WeightEncoding::kAffine) {
+    info.row_bytes = columns * static_cast<size_t>(weights.bits) / 8;
+    info.row_scale_bytes = columns / static_cast<size_t>(weights.group) * sizeof(uint16_t);
+  } else {
+    info.row_bytes = columns * (weights.encoding == WeightEncoding::kBf16 ? 2 : 4);
+  }
+  if (info.file != nullptr && info.row_bytes + 2 * info.row_scale_bytes <= kMaxTableRowBytes) {
+    tables_.push_back(std::move(info));
+  }
+  return table;
+}
+
+uint64_t CpuBackend::TableBytes() const {
+  uint64_t bytes = 0;
+  for (const TableInfo& table : tables_) {
+    bytes += static_cast<uint64_t>(matrices_[static_cast<size_t>(table.matrix)].rows) *
+             (table.row_bytes + 2 * table.row_scale_bytes);
+  }
+  return bytes;
+}
+
+void CpuBackend::ReadTablesFromFile() {
+  for (TableInfo& table : tables_) table.from_file = true;
+}
+
+bool CpuBackend::ReadTableRow(const TableInfo& table, int32_t row, std::span<std::byte> buffer) {
+  const auto read = [&](uint64_t offset, size_t bytes, std::byte* out) {
+    offset += static_cast<uint64_t>(row) * bytes;
+    while (bytes > 0) {
+      const ssize_t got = pread(table.file->get(), out, bytes, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      out += got;
+      offset += static_cast<uint64_t>(got);
+      bytes -= static_cast<size_t>(got);
+    }
+    return true;
+  };
+  std::byte* const scales = buffer.data() + table.row_bytes;
+  return read(table.data_offset, table.row_bytes, buffer.data()) &&
+         read(table.scales_offset, table.row_scale_bytes, scales) &&
+         read(table.biases_offset, table.row_scale_bytes, scales + table.row_scale_bytes);
+}
+
+void CpuBackend::EmbedFromFile(const TableInfo& table, float factor, Tensor out) {
+  float* const y = Floats(out);
+  ForRows(params_.rows, [&](int32_t row) {
+    alignas(kCacheLine) std::array<std::byte, kMaxTableRowBytes> buffer;
+    const int32_t id = tokens_[static_cast<size_t>(row)];
+    if (!ReadTableRow(table, id, buffer)) {
+      failed_table_row_.store(id, std::memory_order_relaxed);
+      return;
+    }
+    WeightMatrix w = matrices_[static_cast<size_t>(table.matrix)];
+    w.rows = 1;
+    w.data = buffer.data();
+    w.scales = reinterpret_cast<const uint16_t*>(buffer.data() + table.row_bytes);
+    w.biases =
+        reinterpret_cast<const uint16_t*>(buffer.data() + table.row_bytes + table.row_scale_bytes);
+    kernels_.dequantize_row(w, 0, factor,
+                            y + static_cast<size_t>(row) * static_cast<size_t>(out.cols));
+  });
+  // The step runs to its end on what `out` held before, and fails there.
+  if (failed_table_row_ >= 0) failed_table_ = &table;
 }
 
 Vector CpuBackend::LoadVector(const VectorWeights& weights, float factor) {
@@ -111,12 +193,14 @@ Tensor CpuBackend::NewTensor(int32_t cols, ElementType type) {
 
 // Which layout activations take depends on the number of rows, so the largest need may be that of a
 // narrow step.
-size_t CpuBackend::PreparedFloats(const WeightMatrix& shape, int32_t max_rows) const {
+size_t CpuBackend::PreparedBytes(const WeightMatrix& shape, int32_t max_rows) const {
   size_t floats = kernels_.matmul_prepared_floats(shape, max_rows);
   for (int32_t n = 1; n < std::min(max_rows, 2 * kFewRows); ++n) {
     floats = std::max(floats, kernels_.matmul_prepared_floats(shape, n));
   }
-  return floats;
+  const size_t bytes = floats * sizeof(float);
+  if (precise_ || !IsQuantisable(shape.format)) return bytes;
+  return std::max(bytes, kernels_.quantised_prepared_bytes(shape, max_rows));
 }
 
 CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
@@ -137,7 +221,7 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   size_t prepared = 0;
   size_t widest = 0;
   for (const WeightMatrix& w : matrices_) {
-    prepared = std::max(prepared, PreparedFloats(w, max_rows));
+    prepared = std::max(prepared, PreparedBytes(w, max_rows));
     // The head is the one matrix whose outputs do not lie in a tensor of all rows.
     widest = std::max(widest, static_cast<size_t>(w.rows));
   }
@@ -146,13 +230,13 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
     widest_tensor = std::max(widest_tensor, static_cast<size_t>(tensor.cols));
   size_t experts = 0, hidden = 0, intermediate = 0;
   for (const ExpertLayerInfo& layer : expert_layers_) {
-    prepared = std::max({prepared, PreparedFloats(layer.gate, max_rows),
-                         PreparedFloats(layer.up, max_rows), PreparedFloats(layer.down, max_rows)});
+    prepared = std::max({prepared, PreparedBytes(layer.gate, max_rows),
+                         PreparedBytes(layer.up, max_rows), PreparedBytes(layer.down, max_rows)});
     experts = std::max(experts, static_cast<size_t>(layer.weights.experts));
     hidden = std::max(hidden, static_cast<size_t>(layer.gate.cols));
     intermediate = std::max(intermediate, static_cast<size_t>(layer.gate.rows));
   }
-  plan.prepared = place(prepared * sizeof(float));
+  plan.prepared = place(prepared);
   plan.router_logits = place(rows * experts * sizeof(float));
   plan.routing = place((rows * kMaxTopK * 3 + experts * 2 + 1) * sizeof(int32_t));
 

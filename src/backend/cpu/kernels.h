@@ -10,8 +10,8 @@
 // their element's alignment (2 bytes for packed codes); pointers to activations, 4 bytes. Outputs
 // do not overlap inputs unless a kernel says that it works in place.
 //
-// `matmul_*` take FP32 activations. Kernels over reduced-precision activations, when they come, get
-// entries of their own beside them, never the same names.
+// `matmul_*` take FP32 activations. Kernels over reduced-precision activations have entries of
+// their own beside them, `quantised_*`, never the same names.
 #pragma once
 
 #include <cstddef>
@@ -62,6 +62,14 @@ constexpr bool IsAffine(WeightFormat format) { return BitsPerValue(format) <= 8;
 constexpr size_t RowBytes(const WeightMatrix& w) {
   return static_cast<size_t>(w.cols) * static_cast<size_t>(BitsPerValue(w.format)) / 8;
 }
+
+// Whether `quantised_*` take weights of this format.
+constexpr bool IsQuantisable(WeightFormat format) {
+  return format == WeightFormat::kAffine2 || format == WeightFormat::kAffine4;
+}
+
+// Columns that share a scale when activations are rounded to 8 bits.
+constexpr int kQuantisedBlock = 32;
 
 // ---- Attention
 
@@ -160,6 +168,19 @@ struct Kernels {
   // [row_begin, row_end).
   void (*matmul)(const WeightMatrix& w, const float* prepared, int n, float* y, ptrdiff_t y_stride,
                  int row_begin, int row_end) = nullptr;
+
+  // The same with activations rounded to 8 bits, for formats that `IsQuantisable`. Each block of
+  // kQuantisedBlock columns of a row of x becomes f q + z with integers q in [-128, 127]:
+  //   f = (max x - min x) / 255, z = min x + 128 f, q = round((x - min x) / f) - 128, halves to
+  //   even.
+  // Products of codes and q are then exact, and groups are summed in ascending order. Worth it for
+  // prefill, where arithmetic is the bound. A row's result does not depend on n.
+  size_t (*quantised_prepared_bytes)(const WeightMatrix& shape, int n) = nullptr;
+  void (*quantised_prepare)(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int n,
+                            int begin, int end, std::byte* prepared) = nullptr;
+  void (*quantised_matmul)(const WeightMatrix& w, const std::byte* prepared, int n, float* y,
+                           ptrdiff_t y_stride, int row_begin, int row_end) = nullptr;
+
   // out[c] = W[row, c] * factor, the value rounded to FP32 before the product.
   void (*dequantize_row)(const WeightMatrix& w, int row, float factor, float* out) = nullptr;
 

@@ -23,8 +23,9 @@ Routing CpuBackend::Route(Tensor x, const RouterSpec& spec) {
   Check(spec.top_k >= 1 && spec.top_k <= kMaxTopK && spec.top_k <= experts, "top_k in range");
   const WeightMatrix& projection = matrices_[static_cast<size_t>(spec.projection.id)];
   auto* const logits = reinterpret_cast<float*>(scratch_.data() + plan_.router_logits);
-  Prepare(projection, Floats(x), x.cols, params_.rows);
-  MatMulPrepared(projection, params_.rows, logits, experts);
+  // Never rounded: a changed choice of experts costs far more than a rounded product.
+  Prepare(projection, Rounding::kNone, Floats(x), x.cols, params_.rows);
+  MatMulPrepared(projection, Rounding::kNone, params_.rows, logits, experts);
 
   const size_t pairs = static_cast<size_t>(max_rows_) * kMaxTopK;
   auto* const table = reinterpret_cast<int32_t*>(scratch_.data() + plan_.routing);
@@ -38,13 +39,24 @@ Routing CpuBackend::Route(Tensor x, const RouterSpec& spec) {
               .pairs = table + 2 * pairs};
 
   const float* const scale = WeightsOf(spec.per_expert_scale);
+  const std::span<const int32_t> forced =
+      probe_ != nullptr ? probe_->ForceExperts(layer.weights.store_layer, params_.rows, spec.top_k)
+                        : std::span<const int32_t>();
   ForRows(params_.rows, [&](int32_t row) {
     std::array<int32_t, kMaxTopK> ids;
-    std::array<float, kMaxTopK> values;
-    TopK(logits + static_cast<ptrdiff_t>(row) * experts, experts, spec.top_k, ids.data(),
-         values.data());
+    std::array<float, kMaxTopK> values{};
+    const float* const row_logits = logits + static_cast<ptrdiff_t>(row) * experts;
+    if (forced.empty()) {
+      TopK(row_logits, experts, spec.top_k, ids.data(), values.data());
+    } else {
+      for (int32_t k = 0; k < spec.top_k; ++k) {
+        const auto at = static_cast<size_t>(k);
+        ids[at] = forced[static_cast<size_t>(row * spec.top_k + k)];
+        values[at] = row_logits[ids[at]];
+      }
+    }
     float sum = 0;
-    const float largest = values[0];
+    const float largest = *std::max_element(values.begin(), values.begin() + spec.top_k);
     for (int32_t k = 0; k < spec.top_k; ++k) {
       values[static_cast<size_t>(k)] = std::exp(values[static_cast<size_t>(k)] - largest);
       sum += values[static_cast<size_t>(k)];
@@ -134,10 +146,12 @@ void CpuBackend::ComputeExpert(const ExpertLayerInfo& layer, const std::byte* bl
   auto* const inner = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inner);
   float* const up_out = inner + static_cast<ptrdiff_t>(n) * gate.rows;
 
-  Prepare(gate, x, gate.cols, n);
-  GatedPrepared(gate, up, layer.weights.activation, n, inner, up_out, gate.rows);
-  Prepare(down, inner, gate.rows, n);
-  MatMulPrepared(down, n, y, down.rows);
+  const Rounding rounding = RoundingFor(gate);
+  Prepare(gate, rounding, x, gate.cols, n);
+  GatedPrepared(gate, up, rounding, layer.weights.activation, n, inner, up_out, gate.rows);
+  const Rounding down_rounding = RoundingFor(down);
+  Prepare(down, down_rounding, inner, gate.rows, n);
+  MatMulPrepared(down, down_rounding, n, y, down.rows);
 }
 
 void CpuBackend::RunFewRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x,

@@ -1,9 +1,10 @@
 // What each instruction set's folder provides to the dispatcher. Internal to the kernels.
 //
-// Every folder has the same files with the same functions: `matmul.cc`, `elementwise.cc`,
-// `attention.cc` and `recurrent.cc` each fill their part of the table, `kernels.cc` puts the table
-// together. The scalar folder is the reference and spells the loops out; the SIMD folders
-// instantiate the bodies in simd/ with their own `vec.h`.
+// Every folder has the same files with the same functions: `matmul.cc`, `quantised_matmul.cc` (part
+// of `matmul.cc` in the scalar folder), `elementwise.cc`, `attention.cc` and `recurrent.cc` each
+// fill their part of the table, `kernels.cc` puts the table together. The scalar folder is the
+// reference and spells the loops out; the SIMD folders instantiate the bodies in simd/ with their
+// own `vec.h`.
 #pragma once
 
 #include "backend/cpu/kernels.h"
@@ -21,6 +22,7 @@ void FillRecurrent(Kernels& table);
 namespace avx2 {
 const Kernels& Table();
 void FillMatmul(Kernels& table);
+void FillQuantisedMatmul(Kernels& table);
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
 void FillRecurrent(Kernels& table);
@@ -29,6 +31,8 @@ void FillRecurrent(Kernels& table);
 namespace avx512 {
 const Kernels& Table();
 void FillMatmul(Kernels& table);
+void FillQuantisedMatmul(Kernels& table);
+void FillQuantisedMatmulVnni(Kernels& table);  // for CPUs with AVX512-VNNI
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
 void FillRecurrent(Kernels& table);
@@ -37,6 +41,7 @@ void FillRecurrent(Kernels& table);
 namespace neon {
 const Kernels& Table();
 void FillMatmul(Kernels& table);
+void FillQuantisedMatmul(Kernels& table);
 void FillElementwise(Kernels& table);
 void FillAttention(Kernels& table);
 void FillRecurrent(Kernels& table);

@@ -7,6 +7,7 @@ const Kernels& Table() {
     Kernels t;
     t.name = "avx2";
     FillMatmul(t);
+    FillQuantisedMatmul(t);
     FillElementwise(t);
     FillAttention(t);
     FillRecurrent(t);

@@ -20,6 +20,8 @@ struct Vec {
   static constexpr int kStreams = 2;
   static constexpr int kFewBatch = 2;
   static constexpr int kFewRows = 32;
+  // 6 integer sums, 4 vectors of codes, 2 words of x, ones and 2 products; totals are spilled.
+  static constexpr int kQuantisedRows = 3;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set(float x) { return _mm256_set1_ps(x); }
@@ -93,6 +95,37 @@ struct Vec {
   static I LoadWordsPartial(const std::byte* p, int n) {
     return _mm256_maskload_epi32(static_cast<const int*>(static_cast<const void*>(p)), Mask(n));
   }
+  static void StoreWords(std::byte* p, I a) {
+    _mm256_storeu_si256(static_cast<__m256i_u*>(static_cast<void*>(p)), a);
+  }
+  static I ZeroWords() { return _mm256_setzero_si256(); }
+  static I SetWord(const std::byte* p) {
+    int32_t word;
+    std::memcpy(&word, p, sizeof word);
+    return _mm256_set1_epi32(word);
+  }
+  static I And(I a, int32_t mask) { return _mm256_and_si256(a, _mm256_set1_epi32(mask)); }
+  static F FloatOfWords(I a) { return _mm256_cvtepi32_ps(a); }
+  // Four products of at most 15 * 127 fit 16 bits.
+  static I AddDots(I sum, I codes, I x, I more_codes, I more_x) {
+    const I pairs =
+        _mm256_add_epi16(_mm256_maddubs_epi16(codes, x), _mm256_maddubs_epi16(more_codes, more_x));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  template <int kPerByte>
+  static void StoreSignedBytes(std::byte* p, const F (&x)[2]) {
+    const __m128i order = kPerByte == 2
+                              ? _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)
+                              : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const I halves = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1])),
+        _MM_SHUFFLE(3, 1, 2, 0));
+    const __m128i bytes =
+        _mm_packs_epi16(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+    _mm_storeu_si128(static_cast<__m128i_u*>(static_cast<void*>(p)),
+                     _mm_shuffle_epi8(bytes, order));
+  }
+
   static F FloatBits(I a) { return _mm256_castsi256_ps(a); }
   static I IntBits(F a) { return _mm256_castps_si256(a); }
   template <int kBits>

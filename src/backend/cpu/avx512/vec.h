@@ -23,6 +23,8 @@ struct Vec {
   static constexpr int kFewBatch = 4;
   // Up to how many rows of activations that is faster than a decoded tile.
   static constexpr int kFewRows = 48;
+  // 12 integer sums, 12 totals, 4 vectors of codes and 2 words of x: 30 registers.
+  static constexpr int kQuantisedRows = 6;
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float x) { return _mm512_set1_ps(x); }
@@ -89,6 +91,29 @@ struct Vec {
   static I LoadWordsPartial(const std::byte* p, int n) {
     return _mm512_maskz_loadu_epi32(Mask(n), p);
   }
+  static void StoreWords(std::byte* p, I a) { _mm512_storeu_si512(p, a); }
+  static I ZeroWords() { return _mm512_setzero_si512(); }
+  static I SetWord(const std::byte* p) {
+    int32_t word;
+    std::memcpy(&word, p, sizeof word);
+    return _mm512_set1_epi32(word);
+  }
+  static I And(I a, int32_t mask) { return _mm512_and_si512(a, _mm512_set1_epi32(mask)); }
+  static F FloatOfWords(I a) { return _mm512_cvtepi32_ps(a); }
+  static I AddDots(I sum, I codes, I x, I more_codes, I more_x) {
+    const I pairs =
+        _mm512_add_epi16(_mm512_maddubs_epi16(codes, x), _mm512_maddubs_epi16(more_codes, more_x));
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  }
+  template <int kPerByte>
+  static void StoreSignedBytes(std::byte* p, const F (&x)[1]) {
+    const __m128i order = kPerByte == 2
+                              ? _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)
+                              : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm_storeu_si128(static_cast<__m128i_u*>(static_cast<void*>(p)),
+                     _mm_shuffle_epi8(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[0])), order));
+  }
+
   static F FloatBits(I a) { return _mm512_castsi512_ps(a); }
   static I IntBits(F a) { return _mm512_castps_si512(a); }
   template <int kBits>

@@ -7,6 +7,7 @@ const Kernels& Table() {
     Kernels t;
     t.name = "neon";
     FillMatmul(t);
+    FillQuantisedMatmul(t);
     FillElementwise(t);
     FillAttention(t);
     FillRecurrent(t);

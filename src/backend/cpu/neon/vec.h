@@ -20,6 +20,8 @@ struct Vec {
   static constexpr int kStreams = 4;
   static constexpr int kFewBatch = 2;
   static constexpr int kFewRows = 16;
+  // As in avx512/vec.h.
+  static constexpr int kQuantisedRows = 6;
 
   static F Zero() { return vdupq_n_f32(0); }
   static F Set(float x) { return vdupq_n_f32(x); }
@@ -90,6 +92,37 @@ struct Vec {
     std::memcpy(padded, p, static_cast<size_t>(n) * 4);
     return LoadWords(padded);
   }
+  static void StoreWords(std::byte* p, I a) {
+    vst1q_u8(static_cast<uint8_t*>(static_cast<void*>(p)), vreinterpretq_u8_u32(a));
+  }
+  static I ZeroWords() { return vdupq_n_u32(0); }
+  static I SetWord(const std::byte* p) {
+    uint32_t word;
+    std::memcpy(&word, p, sizeof word);
+    return vdupq_n_u32(word);
+  }
+  static I And(I a, int32_t mask) { return vandq_u32(a, vdupq_n_u32(static_cast<uint32_t>(mask))); }
+  static F FloatOfWords(I a) { return vcvtq_f32_s32(vreinterpretq_s32_u32(a)); }
+  // Codes of up to 15 are the same bytes with a sign as without.
+  static I AddDots(I sum, I codes, I x, I more_codes, I more_x) {
+    int32x4_t dots =
+        vdotq_s32(vreinterpretq_s32_u32(sum), vreinterpretq_s8_u32(codes), vreinterpretq_s8_u32(x));
+    dots = vdotq_s32(dots, vreinterpretq_s8_u32(more_codes), vreinterpretq_s8_u32(more_x));
+    return vreinterpretq_u32_s32(dots);
+  }
+  template <int kPerByte>
+  static void StoreSignedBytes(std::byte* p, const F (&x)[4]) {
+    constexpr uint8_t kOrders[2][16] = {{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15},
+                                        {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15}};
+    const int16x8_t low =
+        vcombine_s16(vmovn_s32(vcvtq_s32_f32(x[0])), vmovn_s32(vcvtq_s32_f32(x[1])));
+    const int16x8_t high =
+        vcombine_s16(vmovn_s32(vcvtq_s32_f32(x[2])), vmovn_s32(vcvtq_s32_f32(x[3])));
+    const uint8x16_t bytes = vreinterpretq_u8_s8(vcombine_s8(vmovn_s16(low), vmovn_s16(high)));
+    vst1q_u8(static_cast<uint8_t*>(static_cast<void*>(p)),
+             vqtbl1q_u8(bytes, vld1q_u8(kOrders[kPerByte == 2 ? 0 : 1])));
+  }
+
   static F FloatBits(I a) { return vreinterpretq_f32_u32(a); }
   static I IntBits(F a) { return vreinterpretq_u32_f32(a); }
   template <int kBits>

@@ -61,6 +61,89 @@ void Matmul(const WeightMatrix& w, const float* prepared, int n, float* y, ptrdi
   }
 }
 
+// Prepared: for each row its codes, then for each block f, z and the sum of x.
+struct BlockFactors {
+  float f;
+  float z;
+  float sum_of_x;
+};
+
+size_t QuantisedRowBytes(const WeightMatrix& shape) {
+  const auto cols = static_cast<size_t>(shape.cols);
+  return cols + cols / kQuantisedBlock * sizeof(BlockFactors);
+}
+
+size_t QuantisedPreparedBytes(const WeightMatrix& shape, int n) {
+  return static_cast<size_t>(n) * QuantisedRowBytes(shape);
+}
+
+void QuantisedPrepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int /*n*/,
+                      int begin, int end, std::byte* prepared) {
+  for (int i = begin; i < end; ++i) {
+    std::byte* codes = prepared + static_cast<size_t>(i) * QuantisedRowBytes(shape);
+    std::byte* factors_at = codes + shape.cols;
+    const float* const row = x + i * x_stride;
+    for (const float* block = row; block < row + shape.cols; block += kQuantisedBlock) {
+      const auto [low, high] = std::minmax_element(block, block + kQuantisedBlock);
+      const float range = *high - *low;
+      const float per_unit = range > 0 ? 255.0f / range : 0.0f;
+      int sum = 0;
+      for (int c = 0; c < kQuantisedBlock; ++c) {
+        const int q = static_cast<int>(std::nearbyint((block[c] - *low) * per_unit)) - 128;
+        sum += q;
+        *codes++ = static_cast<std::byte>(q);
+      }
+      BlockFactors factors;
+      factors.f = range / 255.0f;
+      factors.z = *low + 128.0f * factors.f;
+      factors.sum_of_x = factors.f * static_cast<float>(sum) + kQuantisedBlock * factors.z;
+      std::memcpy(factors_at, &factors, sizeof factors);
+      factors_at += sizeof factors;
+    }
+  }
+}
+
+float QuantisedProduct(const WeightMatrix& w, int row, const std::byte* prepared) {
+  const std::byte* const data = w.data + static_cast<size_t>(row) * RowBytes(w);
+  const int bits = BitsPerValue(w.format);
+  const int per_byte = 8 / bits;
+  const int groups = w.cols / w.group;
+  const std::byte* factors_at = prepared + w.cols;
+  float total = 0;
+  for (int group = 0; group < groups; ++group) {
+    float product = 0;
+    float sum_of_x = 0;
+    for (int begin = group * w.group; begin < (group + 1) * w.group; begin += kQuantisedBlock) {
+      int dots = 0;
+      int codes = 0;
+      for (int c = begin; c < begin + kQuantisedBlock; ++c) {
+        const int code = (std::to_integer<int>(data[c / per_byte]) >> (bits * (c % per_byte))) &
+                         ((1 << bits) - 1);
+        dots += code * std::to_integer<int8_t>(prepared[c]);
+        codes += code;
+      }
+      BlockFactors factors;
+      std::memcpy(&factors, factors_at, sizeof factors);
+      factors_at += sizeof factors;
+      product = std::fma(static_cast<float>(dots), factors.f, product);
+      product = std::fma(static_cast<float>(codes), factors.z, product);
+      sum_of_x += factors.sum_of_x;
+    }
+    const size_t at = static_cast<size_t>(row) * groups + group;
+    total = std::fma(FloatFromBf16(w.scales[at]), product, total);
+    total = std::fma(FloatFromBf16(w.biases[at]), sum_of_x, total);
+  }
+  return total;
+}
+
+void QuantisedMatmul(const WeightMatrix& w, const std::byte* prepared, int n, float* y,
+                     ptrdiff_t y_stride, int row_begin, int row_end) {
+  for (int i = 0; i < n; ++i) {
+    const std::byte* const x = prepared + static_cast<size_t>(i) * QuantisedRowBytes(w);
+    for (int r = row_begin; r < row_end; ++r) y[i * y_stride + r] = QuantisedProduct(w, r, x);
+  }
+}
+
 void DequantizeRow(const WeightMatrix& w, int row, float factor, float* out) {
   for (int c = 0; c < w.cols; ++c) out[c] = Value(w, row, c) * factor;
 }
@@ -72,6 +155,9 @@ void FillMatmul(Kernels& table) {
   table.matmul_prepared_floats = PreparedFloats;
   table.matmul_prepare = Prepare;
   table.matmul = Matmul;
+  table.quantised_prepared_bytes = QuantisedPreparedBytes;
+  table.quantised_prepare = QuantisedPrepare;
+  table.quantised_matmul = QuantisedMatmul;
   table.dequantize_row = DequantizeRow;
 }
 

@@ -390,18 +390,26 @@ struct Matmul {
   }
 };
 
+// Calls f.operator()<group> for the group of affine weights.
+template <typename V, typename Function>
+[[gnu::always_inline]] inline auto WithGroup(const WeightMatrix& w, Function f) {
+  switch (w.group) {
+    case 32:
+      return f.template operator()<32>();
+    case 64:
+      return f.template operator()<64>();
+    default:
+      return f.template operator()<128>();
+  }
+}
+
 // Calls f with the `Weights` type that describes w.
 template <typename V, typename Function>
 [[gnu::always_inline]] inline auto WithFormat(const WeightMatrix& w, Function f) {
   const auto affine = [&]<WeightFormat kFormat>() __attribute__((always_inline)) {
-    switch (w.group) {
-      case 32:
-        return f(Weights<V, kFormat, 32>{});
-      case 64:
-        return f(Weights<V, kFormat, 64>{});
-      default:
-        return f(Weights<V, kFormat, 128>{});
-    }
+    return WithGroup<V>(
+        w, [&]<int kGroup>()
+               __attribute__((always_inline)) { return f(Weights<V, kFormat, kGroup>{}); });
   };
   switch (w.format) {
     case WeightFormat::kAffine2:

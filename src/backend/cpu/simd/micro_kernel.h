@@ -13,6 +13,24 @@
 
 namespace mference::cpu::simd {
 
+// Rows of A are spread over as few panels as they need, as evenly as they go.
+template <int kMaxRows>
+struct Panels {
+  explicit Panels(int rows)
+      : count((rows + kMaxRows - 1) / kMaxRows), height(rows / count), taller(rows % count) {}
+
+  int First(int panel) const { return panel * height + (panel < taller ? panel : taller); }
+  int Rows(int panel) const { return height + (panel < taller ? 1 : 0); }
+  int PanelOf(int row) const {
+    const int in_taller = taller * (height + 1);
+    return row < in_taller ? row / (height + 1) : taller + (row - in_taller) / height;
+  }
+
+  int count;
+  int height;  // of the last panels; the first `taller` have one row more
+  int taller;
+};
+
 template <typename V>
 struct MicroKernel {
   using F = typename V::F;
@@ -34,22 +52,7 @@ struct MicroKernel {
     kTiles[rows - 1](k, a, b, c, add);
   }
 
-  // Rows are spread over as few panels as they need, as evenly as they go.
-  struct Panels {
-    explicit Panels(int rows)
-        : count((rows + kMaxRows - 1) / kMaxRows), height(rows / count), taller(rows % count) {}
-
-    int First(int panel) const { return panel * height + (panel < taller ? panel : taller); }
-    int Rows(int panel) const { return height + (panel < taller ? 1 : 0); }
-    int PanelOf(int row) const {
-      const int in_taller = taller * (height + 1);
-      return row < in_taller ? row / (height + 1) : taller + (row - in_taller) / height;
-    }
-
-    int count;
-    int height;  // of the last panels; the first `taller` have one row more
-    int taller;
-  };
+  using Panels = simd::Panels<kMaxRows>;
 
   // Copies row `row` of A, k values, times `factor`, into its place among panels of k values.
   static void Pack(const Panels& panels, int row, const float* x, int k, float factor,

@@ -12,9 +12,13 @@
 //   Min(a, b), Max(a, b)     b if either is NaN
 //   ScaleByPowerOfTwo(a, n)  a * 2^n for integral n in [-160, 160]
 //   Deinterleave(a, b)       the even and the odd elements of the sequence a, b
-//   Code<bits>(words)        the lowest `bits` bits of each word, as a float; higher bits are
-//   ignored SpreadBf16<g>(p)         g BF16 values at p, each repeated over kLanes / g neighbouring
-//   lanes
+//   Code<bits>(words)        the lowest `bits` bits of each word, as a float; the rest is ignored
+//   SpreadBf16<g>(p)         g BF16 values at p, each repeated over kLanes / g neighbouring lanes
+//   kQuantisedRows           rows of activations of the register tile for 8-bit activations
+//   AddDots(s, c, x, d, y)   s plus, in each word, the products of its 4 unsigned bytes of c (at
+//                            most 15) with the signed ones of x, and of d with y
+//   StoreSignedBytes<k>(p, x)  16 integral floats of [-128, 127] in several vectors, as bytes; byte
+//                            i of each 4 k comes to 4 (i % k) + i / k
 #pragma once
 
 #include <utility>
