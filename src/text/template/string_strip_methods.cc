@@ -51,12 +51,13 @@ Value StripSides(const Invocation& call) {
 
 constexpr int64_t kMaxWidth = 1'000'000;
 
+// A negative width asks for as little as none.
 int64_t RequireWidth(const std::optional<Value>& value, int64_t otherwise = 0) {
   const int64_t width = RequireInt(value, otherwise);
   if (width > kMaxWidth) {
     throw TemplateError(TemplateErrorKind::kLimit, "a width is too large");
   }
-  return width;
+  return std::max<int64_t>(width, 0);
 }
 
 TracedString Padding(size_t count, const std::optional<Value>& fill) {

@@ -143,6 +143,13 @@ TEST(TemplateLimits, OutputIsBounded) {
             TemplateErrorKind::kLimit);
 }
 
+TEST(TemplateLimits, WidthsMayBeNegative) {
+  EXPECT_EQ(Render("{% set least = -9223372036854775807 - 1 %}"
+                   "{{ 'ab'.center(least) }}{{ 'ab'.ljust(least) }}{{ 'ab' | center(least) }}"
+                   "{{ '-7'.zfill(least) }}{{ 'a\tb'.expandtabs(-9) }}"),
+            "ababab-7ab");
+}
+
 TEST(TemplateLimits, MemoryIsBounded) {
   EXPECT_EQ(Failure("{{ 'x' * 10000000000 }}").kind(), TemplateErrorKind::kLimit);
   EXPECT_EQ(Failure("{{ [1] * 10000000000 }}").kind(), TemplateErrorKind::kLimit);
