@@ -63,6 +63,15 @@ TEST(ArgumentsTest, RefusalsNameWhatIsWrong) {
       {{"run", "demo", "--prompt", "a", "--messages-file", "b"},
        "--prompt and --messages-file are mutually exclusive"},
       {{"install"}, "required argument missing: NAME"},
+      {{"install", "--from", "x", "y", "--connections", "2"}, "--revision, --base-url, "},
+      {{"install", "gemma4", "--trust-snapshot"}, "--trust-snapshot is for --from"},
+      {{"install", "gemma4", "--discard", "--revision", "v2"}, "--discard takes NAME or --output"},
+      {{"install", "gemma4", "--connections", "17"}, "invalid value for --connections: 17"},
+      {{"install", "gemma4", "--rate-limit", "0"}, "invalid value for --rate-limit: 0"},
+      {{"install", "gemma4", "--base-url", "ftp://x"}, "invalid value for --base-url: ftp://x"},
+      {{"verify", "demo", "--from", "x"}, "--from, --base-url, "},
+      {{"verify", "demo", "--repair", "--from", "x", "--rate-limit", "1M"},
+       "--base-url, --ca-file"},
       {{"remove"}, "required argument missing: MODEL"},
       {{"logits", "demo", "--tokens", "x"}, "required flag missing: --out"},
       {{"perplexity", "demo"}, "required flag missing: --tokens"},
@@ -86,6 +95,10 @@ TEST(ArgumentsTest, ErrorsAreJsonWithJson) {
   const Json error = Json::parse(usage.err).at("error");
   EXPECT_EQ(error.at("code"), "invalid_argument");
   EXPECT_THAT(error.at("message").get<std::string>(), StartsWith("invalid value for --top-k: x"));
+
+  const ProgramResult both = RunMference({"install", "gemma4", "--audit", "--json"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--audit prints one JSON document"));
 
   const ProgramResult missing = RunMference({"run", "nosuch", "--prompt", "a", "--json"});
   EXPECT_EQ(missing.exit_code, 1);

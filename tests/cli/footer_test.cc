@@ -1,5 +1,6 @@
 #include "cli/footer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cli/console.h"
@@ -7,6 +8,8 @@
 
 namespace mference::cli {
 namespace {
+
+using testing::EndsWith;
 
 // The format is parsed by scripts: the first five fields are the original's, the rest follows them.
 TEST(FooterTest, IsOneLineOfKnownFields) {
@@ -48,7 +51,14 @@ TEST(InstallProgressTest, DescribesRateAndRemainder) {
   event.fresh_bytes = 2'920'000'000;
   event.total_bytes = 14'290'000'000;
   EXPECT_EQ(DescribeProgress(event, 33.18),
-            " 42.1%  6.02/14.29 GB  reused 3.10 GB  88 MB/s  About 94 s remaining");
+            " 42.1%  6.02/14.29 GB  reused 3.10 GB  88 MB/s  About 2 min remaining");
+  event.fresh_bytes = 11'000'000'000;
+  EXPECT_THAT(DescribeProgress(event, 33.18), EndsWith("  Less than a minute remaining"));
+  event.fresh_bytes = 40'000'000;
+  EXPECT_THAT(DescribeProgress(event, 20), EndsWith("  2 MB/s  About 2 hr remaining"));
+  EXPECT_THAT(DescribeProgress(event, 9), EndsWith("  4 MB/s")) << "too early to tell";
+  event.fresh_bytes = 34'000'000;
+  EXPECT_THAT(DescribeProgress(event, 300), EndsWith("  More than a day remaining"));
 }
 
 }  // namespace

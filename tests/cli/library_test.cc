@@ -111,6 +111,10 @@ TEST_F(LibraryTest, Lists) {
   }
   EXPECT_TRUE(found);
 
+  const ProgramResult offers = RunMference({"list", "--available"});
+  EXPECT_THAT(offers.out, testing::MatchesRegex("NAME +MODEL +DOWNLOAD +ON DISK +MEMORY +LICENCE\n"
+                                                "(.*\n)*gemma4 +Gemma 4 .*GiB.*Apache-2.0\n"
+                                                "(.*\n)*"));
   const Json available = Json::parse(RunMference({"list", "--available", "--json"}).out);
   ASSERT_EQ(available.size(), 5u);
   for (const Json& model : available) {

@@ -64,13 +64,24 @@ void CloseOnce(int& fd) {
 }  // namespace
 
 RunningProgram::RunningProgram(const std::vector<std::string>& arguments,
-                               const std::filesystem::path& input) {
+                               const std::filesystem::path& input, const Environment& environment) {
   Home();
   std::vector<std::string> words = {MFERENCE_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(name + "=" + value);
+  std::vector<char*> envp;
+  for (std::string& variable : variables) envp.push_back(variable.data());
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (!environment.contains(std::string(text.substr(0, text.find('='))))) {
+      envp.push_back(*variable);
+    }
+  }
+  envp.push_back(nullptr);
 
   const Pipe in;
   const Pipe out;
@@ -84,7 +95,8 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments,
   }
   posix_spawn_file_actions_adddup2(&actions, out.write, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err.write, STDERR_FILENO);
-  const int problem = posix_spawn(&pid_, MFERENCE_PROGRAM, &actions, nullptr, argv.data(), environ);
+  const int problem =
+      posix_spawn(&pid_, MFERENCE_PROGRAM, &actions, nullptr, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&actions);
   close(in.read);
   close(out.write);
@@ -173,8 +185,9 @@ ProgramResult RunningProgram::WaitForExit() {
   return result_;
 }
 
-ProgramResult RunMference(const std::vector<std::string>& arguments, std::string_view input) {
-  RunningProgram program(arguments);
+ProgramResult RunMference(const std::vector<std::string>& arguments, std::string_view input,
+                          const Environment& environment) {
+  RunningProgram program(arguments, {}, environment);
   program.Write(input);
   return program.Finish();
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,13 +18,17 @@ struct ProgramResult {
   std::string err;
 };
 
+// Variables that are set for the program besides the test's own.
+using Environment = std::map<std::string, std::string>;
+
 // A running program with pipes to all three streams.
 class RunningProgram {
  public:
   // MFERENCE_HOME is a scratch folder of this test process.
   // `input`: a file for standard input; empty: a pipe that `Write` feeds.
   explicit RunningProgram(const std::vector<std::string>& arguments,
-                          const std::filesystem::path& input = {});
+                          const std::filesystem::path& input = {},
+                          const Environment& environment = {});
   ~RunningProgram();
   RunningProgram(const RunningProgram&) = delete;
   RunningProgram& operator=(const RunningProgram&) = delete;
@@ -59,7 +64,8 @@ class RunningProgram {
 };
 
 // Runs to the end with `input` on standard input.
-ProgramResult RunMference(const std::vector<std::string>& arguments, std::string_view input = "");
+ProgramResult RunMference(const std::vector<std::string>& arguments, std::string_view input = "",
+                          const Environment& environment = {});
 
 // The same with standard input from a file.
 ProgramResult RunMferenceOnFile(const std::vector<std::string>& arguments,

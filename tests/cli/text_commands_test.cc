@@ -63,8 +63,9 @@ TEST(TokenizeTest, AddsAndDropsNothing) {
   EXPECT_EQ(RunMference({"tokenize", "demo"}).out, "[]\n");
 }
 
+// The ids of the last one's added tokens contradict each other: it cannot be run, but looked into.
 TEST(TokenizeTest, BatchesGiveTheGoldens) {
-  for (const char* name : {"tiny-gemma", "tiny-qwen36"}) {
+  for (const char* name : {"tiny-gemma", "tiny-qwen36", "tiny-deepseek"}) {
     const Json golden = ReadJson(kTokenizers + name + ".json");
     std::vector<Json> requests;
     std::vector<Json> expected;
