@@ -3,6 +3,11 @@
 # What building and running needs.
 build_packages=(g++ cmake ninja-build pkg-config libfmt-dev nlohmann-json3-dev libcli11-dev
                 libssl-dev libpcre2-dev libsimdjson-dev liburing-dev libcurl4-openssl-dev ca-certificates)
+# Boost of 1.81 or later. Debian 12 has it beside an older default, newer releases as their default.
+case $(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}") in
+  bookworm) build_packages+=(libboost1.81-dev) ;;
+  *) build_packages+=(libboost-dev) ;;
+esac
 # What the tests need besides.
 test_packages=(clang clang-format libclang-rt-dev libgtest-dev libgmock-dev)
 # Cross-compiled kernels under an emulator.

@@ -45,6 +45,12 @@ bool ParseThinking(const std::string& text) {
   Fail(ErrorCode::kInvalidArgument, "expected off or auto");
 }
 
+PromptCacheOptions::Memory ParseCacheMode(const std::string& text) {
+  if (text == "off") return PromptCacheOptions::Memory::kOff;
+  if (text == "auto") return PromptCacheOptions::Memory::kAuto;
+  Fail(ErrorCode::kInvalidArgument, "expected off or auto");
+}
+
 uint64_t ParseBodyLimit(const std::string& text) {
   const uint64_t bytes = ParseByteCount(text);
   if (bytes < kMinBodyBytes || bytes > kMaxBodyBytes) {
@@ -62,6 +68,11 @@ std::string ReadApiKey(const std::filesystem::path& path) {
          path.string());
   }
   return key;
+}
+
+const char* DescribeCache(const PromptCacheOptions& cache) {
+  if (!cache.directory.empty()) return "disk";
+  return cache.memory == PromptCacheOptions::Memory::kAuto ? "memory" : "off";
 }
 
 // What clients know a pinned checkpoint as; others go by the name they are installed under.
@@ -94,7 +105,7 @@ int Serve(const ServeFlags& flags, Console& console) {
   server::Server server(*loaded, options);
   console.Print("mference-server ready at http://{}:{} model={} context={} prompt_cache={}\n",
                 options.address, server.port(), options.model_id, loaded->session().context(),
-                "single-prefix");
+                DescribeCache(flags.load.options.prompt_cache));
   WaitForSignal();
   server.Stop();
   return 0;
@@ -142,6 +153,20 @@ void AddServeCommand(CommandSet& commands) {
               server.http.all_bodies_bytes =
                   std::max(server.http.all_bodies_bytes, 2 * server.http.body_bytes);
             });
+  PromptCacheOptions& cache = flags->load.options.prompt_cache;
+  cache.memory = PromptCacheOptions::Memory::kAuto;
+  cache.on_warning = [](const std::string& message) { Console().Note("warning: {}\n", message); };
+  cache.on_check = [](const PrefillCheck& check) { Console().Note("{}\n", check.Message()); };
+  AddParsed(command, "--prompt-cache-mode", "MODE",
+            "Keep the state of several conversations in memory: auto (default) or off",
+            [&cache](const std::string& text) { cache.memory = ParseCacheMode(text); });
+  AddPath(command, "--prompt-cache", "DIR", "Keep it on disk too, for after a restart",
+          cache.directory);
+  AddParsed(command, "--prompt-cache-limit", "SIZE", "Most bytes in that directory (8G)",
+            [&cache](const std::string& text) { cache.limit_bytes = ParseByteCount(text); });
+  AddSwitch(command, "--prompt-cache-clear", "Empty that directory first", cache.clear);
+  AddSwitch(command, "--prompt-cache-verify",
+            "Compute every reused prompt from nothing too, and compare (slow)", cache.verify);
   AddParsed(command, "--thinking", "MODE",
             "Reasoning where a request does not say: off (default) or auto",
             [&server](const std::string& text) { server.thinking = ParseThinking(text); });

@@ -56,6 +56,7 @@ SinkOptions MakeSinkOptions(const std::shared_ptr<Job>& job, const GenerationFie
           .include_usage = fields.include_usage,
           .logprobs = fields.logprobs,
           .tokenizer = &text.tokenizer(),
+          .call_ids = &job->call_ids,
           .heartbeat = [weak = std::weak_ptr(job)] { return Heartbeat(weak); }};
 }
 
@@ -68,7 +69,7 @@ ApiService::ApiService(LoadedModel& model, ServedModel served, AccessPolicy poli
       policy_(std::move(policy)),
       log_(log),
       queue_(queue_limit),
-      worker_(std::make_unique<GenerationWorker>(model_, queue_, metrics_, log_)) {}
+      worker_(std::make_unique<GenerationWorker>(model_, history_, queue_, metrics_, log_)) {}
 
 ApiService::~ApiService() { Shutdown(); }
 
@@ -101,7 +102,8 @@ const ApiService::Route* ApiService::Find(std::string_view path) {
     if (known.starts_with(kVersionPrefix) && !path.starts_with("/v1/")) {
       known.remove_prefix(kVersionPrefix.size());
     }
-    if (path == known || (known.ends_with('/') && path.starts_with(known) && path != known)) {
+    const bool below = known.ends_with('/');
+    if (below ? path.starts_with(known) && path.size() > known.size() : path == known) {
       return &route;
     }
   }
@@ -253,7 +255,7 @@ void ApiService::Prepare(Endpoint endpoint, std::string body, const std::shared_
       NoteIgnored(*job, request.ignored);
       place.Claim();
       job->streaming = request.generation.stream;
-      job->generation = PrepareChat(request, model_.text(), served_);
+      job->generation = PrepareChat(request, model_.text(), served_, history_);
       SinkOptions options = MakeSinkOptions(
           job, request.generation, MakeReplyHead("chatcmpl-", served_.id, served_.fingerprint),
           model_.text());

@@ -74,6 +74,7 @@ class ApiService : public HttpHandler {
   RequestLog& log_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   Metrics metrics_;
+  TurnHistory history_;
   JobQueue queue_;
   TaskThread preparation_;
   std::unique_ptr<GenerationWorker> worker_;

@@ -65,9 +65,10 @@ void Metrics::CountGeneration(const GenerationFigures& figures, const std::strin
   }
 }
 
-void Metrics::SetExperts(const ExpertCounters& counters) {
+void Metrics::SetEngine(const ExpertCounters& experts, const PrefixCacheCounters& prompts) {
   const std::lock_guard lock(mutex_);
-  experts_ = counters;
+  experts_ = experts;
+  prompts_ = prompts;
 }
 
 std::string Metrics::Format(const JobQueue::Occupancy& queue, size_t connections,
@@ -116,6 +117,15 @@ std::string Metrics::Format(const JobQueue::Occupancy& queue, size_t connections
   AppendMetric(&text, "mference_expert_wait_seconds_total", "counter",
                "Time that computing waited for reads.",
                static_cast<double>(experts_.exposed_ns) * 1e-9);
+  AppendHeader(&text, "mference_prompt_cache_resumed_total", "counter",
+               "Prompts that continued from kept state, by where it was.");
+  for (const auto& [source, count] : {std::pair{"live", prompts_.live_resumed},
+                                      {"parked", prompts_.parked_resumed},
+                                      {"disk", prompts_.disk_resumed}}) {
+    text += fmt::format("mference_prompt_cache_resumed_total{{source=\"{}\"}} {}\n", source, count);
+  }
+  AppendMetric(&text, "mference_prompt_cache_evictions_total", "counter",
+               "Kept states dropped for lack of room.", prompts_.evictions);
   AppendHeader(&text, "mference_memory_bytes", "gauge", "Memory reserved, by part.");
   for (const LedgerPart& part : memory) {
     text += fmt::format("mference_memory_bytes{{part=\"{}\"}} {}\n", part.name, part.bytes);

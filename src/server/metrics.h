@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/ledger.h"
+#include "engine/prefix_cache.h"
 #include "experts/expert_store.h"
 #include "server/generation/job_queue.h"
 #include "server/generation/reply_sink.h"
@@ -45,8 +46,8 @@ class Metrics {
 
   void CountAnswer(const std::string& route, int status);
   void CountGeneration(const GenerationFigures& figures, const std::string& outcome);
-  // The store's counters; the generation thread owns the store, so it says when.
-  void SetExperts(const ExpertCounters& counters);
+  // Counters of the engine, which belong to the generation thread: it says when.
+  void SetEngine(const ExpertCounters& experts, const PrefixCacheCounters& prompts);
 
   std::string Format(const JobQueue::Occupancy& queue, size_t connections,
                      const std::vector<LedgerPart>& memory, uint64_t budget_bytes) const;
@@ -62,6 +63,7 @@ class Metrics {
   Histogram queued_;
   Histogram tokens_per_second_;
   ExpertCounters experts_;
+  PrefixCacheCounters prompts_;
 };
 
 }  // namespace mference::server

@@ -111,7 +111,7 @@ HttpReply HttpClient::Read(std::chrono::milliseconds timeout) {
     buffer_.erase(0, std::min(length, buffer_.size()));
     return reply;
   }
-  if (reply.headers["transfer-encoding"] != "chunked") {
+  if (reply.headers.count("transfer-encoding") == 0) {
     reply.complete = reply.status == 204;
     if (reply.complete) return reply;
     while (Fill(timeout)) {

@@ -1,6 +1,5 @@
 #include "server/api/chat_sinks.h"
 
-#include "server/random_id.h"
 #include "text/dialects/utf8_repair.h"
 
 namespace mference::server {
@@ -8,11 +7,8 @@ namespace {
 
 using Kind = DialectEvent::Kind;
 
-constexpr int kCallIdDigits = 24;
 // Clients put fragments together; small ones keep each event small.
 constexpr size_t kFragmentBytes = 1024;
-
-std::string NewCallId() { return RandomId("call_", kCallIdDigits); }
 
 class ChatSink : public ReplySink {
  public:
@@ -54,7 +50,7 @@ class ChatSink : public ReplySink {
   OrderedJson Calls() const {
     OrderedJson calls = OrderedJson::array();
     for (const ToolCall& call : reply_.calls) {
-      calls.push_back({{"id", NewCallId()},
+      calls.push_back({{"id", options_.call_ids->Get(calls.size())},
                        {"type", "function"},
                        {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     }
@@ -120,7 +116,8 @@ class ChatStreamSink : public ReplySink {
 
   // The first fragment says what is called, later ones only continue the arguments.
   void WriteCall(size_t index, std::string_view arguments) {
-    OrderedJson call = {{"index", index}, {"id", NewCallId()}, {"type", "function"}};
+    OrderedJson call = {
+        {"index", index}, {"id", options_.call_ids->Get(index)}, {"type", "function"}};
     OrderedJson function = {{"name", call_name_}};
     do {
       const std::string_view fragment = CutAtScalar(arguments, kFragmentBytes);

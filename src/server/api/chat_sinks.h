@@ -15,6 +15,7 @@ struct SinkOptions {
   bool include_usage = false;  // streams only
   bool logprobs = false;
   const Tokenizer* tokenizer = nullptr;  // must outlive the sink
+  CallIds* call_ids = nullptr;           // chat; must outlive the sink
   // What a stream says while nothing else is to say.
   std::function<std::string()> heartbeat;
 };

@@ -15,19 +15,21 @@ constexpr std::chrono::seconds kPrefillLogInterval{5};
 // One generation: takes tokens, gives them to the sink as what they mean.
 class ReplyRun {
  public:
-  ReplyRun(Job& job, LoadedModel& model, JobQueue& queue, RequestLog& log)
+  ReplyRun(Job& job, LoadedModel& model, TurnHistory& history, JobQueue& queue, RequestLog& log)
       : job_(job),
         model_(model),
+        history_(history),
         queue_(queue),
         log_(log),
         generation_(job.generation),
         stream_(model.text(), generation_.stream) {}
 
   GenerationResult Generate() {
-    const auto prompt_tokens = static_cast<int64_t>(generation_.prompt.size());
+    const std::vector<TokenId>& prompt = ChoosePrompt();
+    const auto prompt_tokens = static_cast<int64_t>(prompt.size());
     const int64_t room = std::max<int64_t>(model_.session().context() - prompt_tokens, 1);
     GenerationRequest request;
-    request.prompt = generation_.prompt;
+    request.prompt = prompt;
     request.sampling = generation_.sampling;
     request.max_new_tokens = std::min(generation_.max_tokens, room);
     request.cancel = &job_.cancelled;
@@ -57,6 +59,7 @@ class ReplyRun {
     logprobs_.clear();
     if (!stream_.Finish(result.reason, &events_)) return FailMalformed();
     Deliver();
+    Remember(result);
     job_.sink->Finish(stream_.finish_reason(), usage(result));
     std::string outcome = FinishReasonName(stream_.finish_reason());
     if (result.reason == StopReason::kContextFull) outcome += "(context)";
@@ -71,6 +74,36 @@ class ReplyRun {
   }
 
  private:
+  // A history that is rendered afresh differs from what the model said. Going on from the latter
+  // pays only while its state is still there.
+  const std::vector<TokenId>& ChoosePrompt() {
+    const std::vector<TokenId>& continued = generation_.continued_prompt;
+    if (continued.empty()) return generation_.prompt;
+    const int64_t spared = model_.MatchPrefix(continued).tokens;
+    const bool pays = spared > model_.MatchPrefix(generation_.prompt).tokens;
+    prompt_ = pays ? &continued : &generation_.prompt;
+    return *prompt_;
+  }
+
+  // Before the client learns the end: its next request may come at once.
+  void Remember(GenerationResult result) {
+    if (!generation_.turn) return;
+    // The reply was cut after a whole call; nothing of it was thrown away.
+    if (cut_after_call_) result.reason = StopReason::kMaxTokens;
+    ChatMessage message;
+    message.role = ChatRole::kAssistant;
+    message.content = reply_.content;
+    for (const ToolCall& call : reply_.calls) {
+      message.tool_calls.push_back(
+          {job_.call_ids.Get(message.tool_calls.size()), call.name,
+           jinja::ParseJsonValue(call.arguments, "arguments", ErrorCode::kInternal,
+                                 jinja::NumberStyle::kAsWritten, jinja::Origin::kData)});
+    }
+    const ChatTurn& turn = *generation_.turn;
+    history_.Remember(model_.text(), turn.messages, turn.tools, turn.options, *prompt_, result,
+                      message);
+  }
+
   void OnPrefill(int64_t done, int64_t total) {
     job_.prefill_done = done;
     job_.prefill_total = total;
@@ -87,14 +120,8 @@ class ReplyRun {
     const bool go_on = stream_.Push(id, &events_);
     if (generation_.logprobs && !hidden) logprobs_.push_back(token_logprobs_);
     Deliver();
-    if (generation_.one_call_only && calls_ > 0) return false;
-    return go_on;
-  }
-
-  bool HasCall() const {
-    return std::any_of(events_.begin(), events_.end(), [](const DialectEvent& event) {
-      return event.kind == DialectEvent::Kind::kCallCompleted;
-    });
+    cut_after_call_ = generation_.one_call_only && go_on && !reply_.calls.empty();
+    return go_on && !cut_after_call_;
   }
 
   void Deliver() {
@@ -103,7 +130,7 @@ class ReplyRun {
         return event.kind == DialectEvent::Kind::kReasoning;
       });
     }
-    if (HasCall()) ++calls_;
+    AppendEvents(events_, &reply_);
     if (events_.empty() && logprobs_.empty()) return;
     job_.sink->Add(events_, logprobs_);
     logprobs_.clear();
@@ -122,23 +149,31 @@ class ReplyRun {
 
   Job& job_;
   LoadedModel& model_;
+  TurnHistory& history_;
   JobQueue& queue_;
   RequestLog& log_;
   PreparedGeneration& generation_;
+  const std::vector<TokenId>* prompt_ = &generation_.prompt;
   ReplyStream stream_;
   std::vector<DialectEvent> events_;
   std::vector<TokenLogprobs> logprobs_;
   TokenLogprobs token_logprobs_;
-  size_t calls_ = 0;
+  Reply reply_;  // as the client gets it
+  bool cut_after_call_ = false;
   int64_t reasoning_tokens_ = 0;
   Clock::time_point next_log_;
 };
 
 }  // namespace
 
-GenerationWorker::GenerationWorker(LoadedModel& model, JobQueue& queue, Metrics& metrics,
-                                   RequestLog& log)
-    : model_(model), queue_(queue), metrics_(metrics), log_(log), thread_([this] { Loop(); }) {}
+GenerationWorker::GenerationWorker(LoadedModel& model, TurnHistory& history, JobQueue& queue,
+                                   Metrics& metrics, RequestLog& log)
+    : model_(model),
+      history_(history),
+      queue_(queue),
+      metrics_(metrics),
+      log_(log),
+      thread_([this] { Loop(); }) {}
 
 GenerationWorker::~GenerationWorker() { thread_.join(); }
 
@@ -152,14 +187,16 @@ void GenerationWorker::Loop() {
       job->sink->Fail({500, "internal_error", "the generation failed; the server's log has more"});
       metrics_.CountGeneration({}, "internal_error");
     }
-    metrics_.SetExperts(model_.experts().counters());
+    metrics_.SetEngine(model_.experts().counters(), model_.prefix_cache().counters());
     queue_.Done();
+    job.reset();
+    if (queue_.occupancy().waiting == 0) model_.SavePrompt();
   }
 }
 
 void GenerationWorker::Run(Job& job) {
   const Clock::time_point start = Clock::now();
-  ReplyRun run(job, model_, queue_, log_);
+  ReplyRun run(job, model_, history_, queue_, log_);
   log_.Info(job.id(), "started streaming={} prompt={}", job.streaming,
             job.generation.prompt.size());
   const GenerationResult result = run.Generate();

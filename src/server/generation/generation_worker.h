@@ -14,7 +14,8 @@ namespace mference::server {
 class GenerationWorker {
  public:
   // Everything must outlive it. Nothing else may use `model` (but for its text) while it exists.
-  GenerationWorker(LoadedModel& model, JobQueue& queue, Metrics& metrics, RequestLog& log);
+  GenerationWorker(LoadedModel& model, TurnHistory& history, JobQueue& queue, Metrics& metrics,
+                   RequestLog& log);
   // The queue must have been closed.
   ~GenerationWorker();
   GenerationWorker(const GenerationWorker&) = delete;
@@ -25,6 +26,7 @@ class GenerationWorker {
   void Run(Job& job);
 
   LoadedModel& model_;
+  TurnHistory& history_;
   JobQueue& queue_;
   Metrics& metrics_;
   RequestLog& log_;

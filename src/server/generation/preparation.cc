@@ -30,14 +30,9 @@ PreparedGeneration FromFields(const GenerationFields& fields) {
   return generation;
 }
 
-Prompt Render(const ChatRequest& request, const TextLayer& text) {
-  PromptOptions options;
-  options.enable_thinking = request.thinking;
-  options.reasoning_effort = request.reasoning_effort;
-  options.extra = request.template_variables;
-  options.now = LocalTime();
+EffectivePrompt Render(const ChatTurn& turn, const TextLayer& text, TurnHistory& history) {
   try {
-    return text.renderer().Render(request.messages, request.tools, options);
+    return history.Prepare(text, turn.messages, turn.tools, turn.options);
   } catch (const MessagesError& error) {
     throw ApiError(400, error.reason(), error.what(), error.param());
   } catch (const jinja::TemplateError& error) {
@@ -52,10 +47,22 @@ Prompt Render(const ChatRequest& request, const TextLayer& text) {
 }  // namespace
 
 PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text,
-                               const ServedModel& model) {
+                               const ServedModel& model, TurnHistory& history) {
   PreparedGeneration generation = FromFields(request.generation);
-  generation.prompt = text.EncodePrompt(Render(request, text));
-  RequireRoom(generation.prompt, model, "messages");
+  ChatTurn& turn = generation.turn.emplace();
+  turn.messages = request.messages;
+  turn.tools = request.tools;
+  turn.options.enable_thinking = request.thinking;
+  turn.options.reasoning_effort = request.reasoning_effort;
+  turn.options.extra = request.template_variables;
+  turn.options.now = LocalTime();
+  EffectivePrompt prompt = Render(turn, text, history);
+  RequireRoom(prompt.rendered_ids, model, "messages");
+  const bool differs = prompt.remembered_tokens > 0 && prompt.ids != prompt.rendered_ids;
+  if (differs && static_cast<int64_t>(prompt.ids.size()) < model.context) {
+    generation.continued_prompt = std::move(prompt.ids);
+  }
+  generation.prompt = std::move(prompt.rendered_ids);
   generation.stream.start = DefaultReplyStart(text.family(), request.thinking);
   for (const ToolDeclaration& tool : request.tools) {
     generation.stream.tools.push_back({tool.name, Json(ToJson(tool.parameters))});

@@ -10,8 +10,9 @@ namespace mference::server {
 
 // Renders and tokenises. Throws ApiError: `context_length_exceeded`, or what the chat template
 // refuses. Safe on any thread.
+// `history` supplies what the model really said in earlier turns.
 PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text,
-                               const ServedModel& model);
+                               const ServedModel& model, TurnHistory& history);
 PreparedGeneration PrepareCompletion(const CompletionRequest& request, const TextLayer& text,
                                      const ServedModel& model);
 
