@@ -80,6 +80,8 @@ const char* ErrorCodeName(ErrorCode code) {
       return "context_full";
     case ErrorCode::kMalformedToolCall:
       return "malformed_tool_call";
+    case ErrorCode::kSchemaUnsupported:
+      return "schema_unsupported";
   }
   return "unknown";
 }

@@ -55,6 +55,7 @@ enum class ErrorCode {
   kMessagesInvalid,  // a conversation that cannot be rendered
   kContextFull,      // the prompt does not fit the context
   kMalformedToolCall,
+  kSchemaUnsupported,  // a JSON schema that a reply cannot be constrained to
 };
 
 // The stable snake_case name, e.g. `checksum_mismatch`.
