@@ -11,6 +11,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 option(MFERENCE_BUILD_TESTS "Build the test programs" ON)
 option(MFERENCE_BUILD_BENCHMARKS "Build the micro-benchmarks" OFF)
+option(MFERENCE_COUNT_WORK "Count allocations and mutexes; `mference bench` shows them" OFF)
 set(MFERENCE_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
 
 add_library(mference_flags INTERFACE)

@@ -265,6 +265,12 @@ class Backend {
   // out[t] = sum over the row's experts, in ascending id, of weight * down(act(gate x) * (up x)).
   virtual void RoutedExperts(Tensor x, Routing routing, Tensor out) = 0;
 
+  // A hint before the turn of a later layer: its router, run on `residual` as it stands now, tells
+  // which experts that layer will probably choose, because one layer changes the residual little.
+  // `norm` and `eps` are those of the router's own input. What is missing may be read ahead, and
+  // results never depend on it. Costs nothing where nothing is read ahead.
+  virtual void PredictExperts(Tensor residual, Vector norm, float eps, const RouterSpec& spec) = 0;
+
   // Shows `x` to the probe, if there is one. `name` must be a literal.
   virtual void Observe(const char* name, int32_t layer, Tensor x) = 0;
 

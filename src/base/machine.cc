@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 namespace mference {
 namespace {
@@ -62,6 +63,29 @@ void ApplyLimits(const std::filesystem::path& mount, std::string group, const ch
   }
 }
 
+struct MemoryGroup {
+  std::string path;  // "/" for the root
+  bool is_v2 = false;
+};
+
+// The groups of this process that a memory controller may act on.
+std::vector<MemoryGroup> MemoryGroups(const std::filesystem::path& root) {
+  std::vector<MemoryGroup> groups;
+  std::istringstream lines(ReadAll(root / "proc/self/cgroup"));
+  for (std::string line; std::getline(lines, line);) {
+    // hierarchy:controllers:path
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_v2 = controllers.empty();
+    if (is_v2 || ("," + controllers + ",").find(",memory,") != std::string::npos) {
+      groups.push_back({line.substr(second + 1), is_v2});
+    }
+  }
+  return groups;
+}
+
 }  // namespace
 
 uint64_t MachineMemory::usable_bytes() const {
@@ -76,20 +100,13 @@ MachineMemory ReadMachineMemory(const std::filesystem::path& root) {
   memory.total_bytes = FieldOf(info, "MemTotal:") * 1024;
   memory.available_bytes = FieldOf(info, "MemAvailable:") * 1024;
 
-  std::istringstream groups(ReadAll(root / "proc/self/cgroup"));
-  for (std::string line; std::getline(groups, line);) {
-    // hierarchy:controllers:path
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    if (controllers.empty()) {
+  for (const auto& [group, is_v2] : MemoryGroups(root)) {
+    if (is_v2) {
       ApplyLimits(root / "sys/fs/cgroup", group, "memory.max", "memory.current", "inactive_file",
                   memory);
       ApplyLimits(root / "sys/fs/cgroup", group, "memory.high", "memory.current", "inactive_file",
                   memory);
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
+    } else {
       ApplyLimits(root / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes",
                   "memory.usage_in_bytes", "total_inactive_file", memory);
     }
@@ -101,6 +118,33 @@ ProcessMemory ReadProcessMemory(const std::filesystem::path& root) {
   const std::string status = ReadAll(root / "proc/self/status");
   return {.resident_bytes = FieldOf(status, "VmRSS:") * 1024,
           .peak_resident_bytes = FieldOf(status, "VmHWM:") * 1024};
+}
+
+std::optional<GroupCharge> ReadGroupCharge(const std::filesystem::path& root) {
+  for (const auto& [group, is_v2] : MemoryGroups(root)) {
+    if (group == "/") continue;
+    const std::filesystem::path directory =
+        root / (is_v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory") /
+        std::filesystem::path(group).relative_path();
+    const std::optional<uint64_t> now =
+        ReadNumber(directory / (is_v2 ? "memory.current" : "memory.usage_in_bytes"));
+    if (!now) continue;
+    const auto number = [&](const char* v2, const char* v1) {
+      return ReadNumber(directory / (is_v2 ? v2 : v1)).value_or(0);
+    };
+    const std::string stat = ReadAll(directory / "memory.stat");
+    const auto field = [&](const char* v2, const char* v1) {
+      return FieldOf(stat, is_v2 ? v2 : v1);
+    };
+    return GroupCharge{
+        .bytes = *now,
+        .peak_bytes = number("memory.peak", "memory.max_usage_in_bytes"),
+        .anonymous_bytes = field("anon ", "total_rss "),
+        .file_bytes = field("file ", "total_cache "),
+        .limit_hits = is_v2 ? FieldOf(ReadAll(directory / "memory.events"), "max ")
+                            : ReadNumber(directory / "memory.failcnt").value_or(0)};
+  }
+  return std::nullopt;
 }
 
 int AvailableProcessors() {

@@ -31,6 +31,18 @@ struct ProcessMemory {
 };
 ProcessMemory ReadProcessMemory(const std::filesystem::path& root = "/");
 
+// What the kernel charges to this process's memory control group: page cache that it brought in
+// included, and what else runs in the group.
+struct GroupCharge {
+  uint64_t bytes = 0;       // now
+  uint64_t peak_bytes = 0;  // since the group began; 0 where the kernel does not keep it
+  uint64_t anonymous_bytes = 0;
+  uint64_t file_bytes = 0;   // page cache, mapped files included
+  uint64_t limit_hits = 0;   // times the limit was met and something had to be reclaimed
+};
+// Nothing outside of any group but the root's.
+std::optional<GroupCharge> ReadGroupCharge(const std::filesystem::path& root = "/");
+
 // Processors this process may run on.
 int AvailableProcessors();
 

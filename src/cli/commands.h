@@ -19,6 +19,8 @@ void AddRenderCommand(CommandSet& commands);
 void AddParseCommand(CommandSet& commands);
 void AddLogitsCommand(CommandSet& commands);
 void AddPerplexityCommand(CommandSet& commands);
+void AddBenchCommand(CommandSet& commands);
+void AddReplayCommand(CommandSet& commands);
 void AddSynthCommand(CommandSet& commands);
 
 }  // namespace mference::cli

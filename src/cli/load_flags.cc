@@ -100,6 +100,14 @@ void LoadFlags::Declare(CLI::App& command) {
   AddParsed(command, "--expert-io", "MODE",
             "How experts are read: direct, buffered, auto (default)",
             [this](const std::string& text) { options.expert_io = ParseExpertIo(text); });
+  AddParsed(command, "--expert-policy", "NAME",
+            "What the expert cache evicts: next-use (default), lfu, aged-lfu, lru or s3-fifo",
+            [this](const std::string& text) { options.cache_policy = ParseCachePolicy(text); });
+  AddParsed(command, "--expert-prefetch", "N",
+            "Most experts read ahead of a token's next layer because they are likely (2)",
+            [this](const std::string& text) {
+              options.expert_prefetch = static_cast<int>(ParseInteger(text, 0, 64));
+            });
   AddParsed(command, "--prefill-chunk", "N", "Most prompt tokens per step, or auto (default)",
             [this](const std::string& text) { options.chunk_rows = ParseChunk(text); });
   AddParsed(command, "--threads", "N", "Threads that compute; all processors by default",
@@ -124,6 +132,15 @@ std::unique_ptr<LoadedModel> LoadFromFlags(const LoadFlags& flags, int64_t defau
   options.path = ResolveModelPath(flags.model);
   options.context = flags.context.value_or(default_context);
   return LoadedModel::Load(options);
+}
+
+void AddTraceFlag(CLI::App& command, std::filesystem::path& trace) {
+  AddPath(command, "--trace", "FILE", "Record which experts every token chose, for `replay`",
+          trace);
+}
+
+std::unique_ptr<TraceRecorder> StartTrace(const std::filesystem::path& path, LoadedModel& loaded) {
+  return path.empty() ? nullptr : std::make_unique<TraceRecorder>(loaded);
 }
 
 Json MemoryPlanToJson(const MemoryPlan& plan) {

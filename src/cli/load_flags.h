@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/console.h"
 #include "engine/loaded_model.h"
+#include "engine/trace_recorder.h"
 
 namespace mference::cli {
 
@@ -25,6 +26,11 @@ struct LoadFlags {
 
 // Loads with `default_context` where --context was not given.
 std::unique_ptr<LoadedModel> LoadFromFlags(const LoadFlags& flags, int64_t default_context = 4096);
+
+// --trace FILE.
+void AddTraceFlag(CLI::App& command, std::filesystem::path& trace);
+// Records from now on if `path` says where to; null otherwise.
+std::unique_ptr<TraceRecorder> StartTrace(const std::filesystem::path& path, LoadedModel& loaded);
 
 // What was loaded and how memory is shared out, on standard error; nothing if quiet.
 void ShowLoaded(const LoadFlags& flags, LoadedModel& loaded, Console& console);

@@ -6,9 +6,10 @@
 
 #include "base/machine.h"
 #include "base/units.h"
+#include "bench/disk_ceiling.h"
+#include "bench/memory_ceiling.h"
 #include "cli/commands.h"
 #include "cli/load_flags.h"
-#include "cli/machine_rates.h"
 #include "cli/model_argument.h"
 #include "engine/plan_estimate.h"
 #include "install/install_paths.h"
@@ -123,16 +124,19 @@ Speed ExpectSpeed(const Subject& subject, const MemoryPlan& plan, double memory_
   return speed;
 }
 
-DiskRate MeasureDisk(const Subject& subject) {
+bench::DiskMeasurement MeasureDisk(const Subject& subject) {
   if (subject.path.empty()) {
-    return MeasureDiskRateAt(ModelsDirectory(), subject.sizes.expert_stride);
+    return bench::MeasureDiskAt(ModelsDirectory(), subject.sizes.expert_stride);
   }
-  std::vector<std::filesystem::path> files;
+  bench::DiskRequest request;
+  request.blob_bytes = subject.sizes.expert_stride;
+  request.depths = {8};
+  request.all_ways = false;
   for (int64_t layer = 0; layer < subject.sizes.arch.num_layers; ++layer) {
     const std::filesystem::path file = subject.path / kExpertsDirectory / LayerFileName(layer);
-    if (std::filesystem::exists(file)) files.push_back(file);
+    if (std::filesystem::exists(file)) request.files.push_back(file);
   }
-  return MeasureDiskRate(files, subject.sizes.expert_stride);
+  return bench::MeasureDisk(request);
 }
 
 std::string Bytes(double bytes) { return FormatByteCount(static_cast<uint64_t>(bytes)); }
@@ -152,10 +156,10 @@ void PrintPlan(Console& console, const Subject& subject, const Plan& plan) {
 }
 
 void PrintSpeed(Console& console, const Plan& plan, const Speed& speed, double memory_rate,
-                const DiskRate& disk, int threads) {
+                const bench::DiskMeasurement& disk, int threads) {
   console.Print("measured: memory {:.1f} GB/s with {} threads, disk ", memory_rate / 1e9, threads);
-  if (disk.bytes_per_second > 0) {
-    console.Print("{:.2f} GB/s{}\n", disk.bytes_per_second / 1e9,
+  if (disk.best() > 0) {
+    console.Print("{:.2f} GB/s{}\n", disk.best() / 1e9,
                   disk.direct ? "" : fmt::format(" through the page cache ({})", disk.problem));
   } else {
     console.Print("not measured ({})\n", disk.problem);
@@ -167,10 +171,9 @@ void PrintSpeed(Console& console, const Plan& plan, const Speed& speed, double m
     console.Print("expect at most {:.1f} to {:.1f} tokens/s, if arithmetic keeps up\n",
                   speed.tokens_low, speed.tokens_high);
   }
-  if (disk.bytes_per_second > 0 && speed.hit_low < 1) {
+  if (disk.best() > 0 && speed.hit_low < 1) {
     console.Print("prefill: up to {} read per chunk of {} tokens, {:.1f} s\n",
-                  Bytes(speed.pool_bytes), plan.memory.chunk_rows,
-                  speed.pool_bytes / disk.bytes_per_second);
+                  Bytes(speed.pool_bytes), plan.memory.chunk_rows, speed.pool_bytes / disk.best());
   }
 }
 
@@ -180,12 +183,12 @@ int RunPlan(const PlanFlags& flags, Console& console) {
   const int threads =
       flags.load.options.threads > 0 ? flags.load.options.threads : AvailableProcessors();
   double memory_rate = 0;
-  DiskRate disk;
+  bench::DiskMeasurement disk;
   if (!flags.no_measure) {
-    memory_rate = MeasureMemoryRate(threads);
+    memory_rate = bench::MeasureMemoryRate(threads);
     disk = MeasureDisk(subject);
   }
-  const Speed speed = ExpectSpeed(subject, plan.memory, memory_rate, disk.bytes_per_second);
+  const Speed speed = ExpectSpeed(subject, plan.memory, memory_rate, disk.best());
   if (flags.load.json) {
     Json json = {{"name", subject.name},
                  {"installed", !subject.path.empty()},
@@ -198,7 +201,7 @@ int RunPlan(const PlanFlags& flags, Console& console) {
                  {"disk_bytes_per_token", {speed.disk_bytes_low, speed.disk_bytes_high}}};
     if (!flags.no_measure) {
       json["memory_bytes_per_s"] = memory_rate;
-      json["disk_bytes_per_s"] = disk.bytes_per_second;
+      json["disk_bytes_per_s"] = disk.best();
       json["tokens_per_s"] = {speed.tokens_low, speed.tokens_high};
     }
     console.Print("{}\n", json.dump(2));

@@ -58,6 +58,8 @@ void AddCommands(CommandSet& commands) {
   AddParseCommand(commands);
   AddLogitsCommand(commands);
   AddPerplexityCommand(commands);
+  AddBenchCommand(commands);
+  AddReplayCommand(commands);
   AddSynthCommand(commands);
 }
 

@@ -21,6 +21,7 @@ struct RunFlags {
   bool think = false;
   bool show_thinking = false;
   bool verbose_prompt = false;
+  std::filesystem::path trace;
 };
 
 // What to answer, read before anything is loaded.
@@ -110,7 +111,9 @@ int Run(const RunFlags& flags, Console& console) {
                                        : fmt::format("seed: {}\n", request.sampling.seed));
   }
 
+  const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
   const ReplyOutcome outcome = PrintReply(*loaded, console, request);
+  if (trace) trace->Write(flags.trace);
   if (outcome.output_closed) return 0;
   const bool cancelled = outcome.result.reason == StopReason::kCancelled;
   if (cancelled && !console.TryWrite("\n")) return 0;
@@ -144,6 +147,7 @@ void AddRunCommand(CommandSet& commands) {
   AddSwitch(command, "--think", "Let the model reason before it answers a messages file",
             flags->think);
   AddSwitch(command, "--show-thinking", "Reasoning on standard error", flags->show_thinking);
+  AddTraceFlag(command, flags->trace);
   AddSwitch(command, "--verbose-prompt", "The rendered prompt and its ids on standard error",
             flags->verbose_prompt);
 }

@@ -20,6 +20,7 @@ struct ScoreFlags {
   LoadFlags load;
   std::filesystem::path tokens;
   std::filesystem::path out;
+  std::filesystem::path trace;
   std::optional<int64_t> decode_from;
   std::optional<int64_t> snapshot_at;
 };
@@ -149,6 +150,7 @@ int Logits(const ScoreFlags& flags, Console&) {
                        .shape = {sequences[i].size(), vocab}});
   }
   SafetensorsWriter writer(flags.out, tensors);
+  const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
   for (size_t i = 0; i < sequences.size(); ++i) {
     const int64_t decode_from = flags.decode_from.value_or(INT64_MAX);
     const auto write = [&](size_t, std::span<const float> logits) {
@@ -161,6 +163,7 @@ int Logits(const ScoreFlags& flags, Console&) {
     }
   }
   writer.Finish();
+  if (trace) trace->Write(flags.trace);
   return 0;
 }
 
@@ -176,6 +179,7 @@ int Perplexity(const ScoreFlags& flags, Console& console) {
   const Sequences sequences = ReadSequences(flags.tokens);
   const InterruptScope interrupts(InterruptMode::kCancel);
   const std::unique_ptr<LoadedModel> loaded = LoadForScoring(flags, sequences);
+  const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
   double total = 0;
   size_t predicted = 0;
   Json lines = Json::array();
@@ -198,6 +202,7 @@ int Perplexity(const ScoreFlags& flags, Console& console) {
     total += sum;
     predicted += count;
   }
+  if (trace) trace->Write(flags.trace);
   const double overall = std::exp(total / static_cast<double>(predicted));
   if (flags.load.json) {
     console.Print(
@@ -218,6 +223,7 @@ void DeclareScoreFlags(CLI::App& command, ScoreFlags& flags) {
             [&flags](const std::string& text) {
               flags.load.options.chunk_rows = static_cast<int32_t>(ParseInteger(text, 1, 4096));
             });
+  AddTraceFlag(command, flags.trace);
   AddInteger(command, "--decode-from", "K", "Feed tokens from this position one at a time",
              flags.decode_from, 0);
 }

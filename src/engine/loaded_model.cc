@@ -13,6 +13,10 @@
 namespace mference {
 namespace {
 
+// How far the reads of a wide chunk may run ahead into the next layer: they fill the time in which
+// its attention is computed, some tens of milliseconds.
+constexpr int kChunkPrefetch = 48;
+
 // Code, libraries, thread stacks, the allocator's slack and small tables: measured at 14 to 20 MiB
 // of VmHWM for a demo run minus its ledger, rounded up.
 constexpr uint64_t kProgramBytes = 32 * kMiB;
@@ -108,6 +112,10 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   for (const LedgerPart& part : input.fixed) {
     loaded->reservations_.push_back(ledger.Reserve(part.name, part.bytes));
   }
+  loaded->weights_kept_ = std::async(std::launch::async, [&directory] {
+    const ResidentIndex& index = directory.resident_index();
+    return KeepPages(directory.Bytes({0, index.index_bytes + index.resident_bytes}));
+  });
   SequenceState state(loaded->model_->state_layout(), options.context, ledger);
   backend->ReserveScratch(plan.chunk_rows, ledger);
 
@@ -120,11 +128,18 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
                           : MakeBlobReader(io, {}, slots->ReadRegion(), slots->slot_bytes());
   loaded->io_reason_ = io.reason;
   ExpertFiles files = FilesOf(directory);
-  auto policy = std::make_unique<LfuPolicy>(files.layers, files.experts_per_layer, plan.slots);
+  auto policy =
+      MakeCachePolicy(options.cache_policy, files.layers, files.experts_per_layer, plan.slots);
+  const bool holds_all = plan.slots == plan.all_experts;
   loaded->store_ = std::make_unique<ExpertStore>(
       std::move(files), std::move(slots), std::move(policy), std::move(reader),
-      ExpertStoreOptions{
-          .top_k = input.slot_facts.top_k, .direct_io = io.direct, .on_open = options.on_open});
+      ExpertStoreOptions{.top_k = input.slot_facts.top_k,
+                         .direct_io = io.direct,
+                         .token_prefetch = holds_all ? 0 : options.expert_prefetch,
+                         .chunk_prefetch = kChunkPrefetch,
+                         .on_open = options.on_open});
+  // With full hashing, a file is hashed when it is opened: on its first use.
+  if (directory.policy() == VerifyPolicy::kTrustedReceipt) loaded->store_->OpenLayers();
   backend->SetExpertStore(loaded->store_.get());
   loaded->backend_ = std::move(backend);
   loaded->session_ = std::make_unique<Session>(*loaded->model_, std::move(state), plan.chunk_rows);
@@ -138,10 +153,15 @@ std::string LoadedModel::io_description() const {
   return fmt::format("{} ({})", store_->DescribeIo(), io_reason_);
 }
 
+void LoadedModel::FinishLoading() {
+  if (weights_kept_.valid()) weights_kept_.wait();
+  directory_.FinishVerification();
+}
+
 GenerationResult LoadedModel::Generate(const GenerationRequest& request) {
   GenerationRequest verified = request;
   verified.before_first_token = [&] {
-    directory_.FinishVerification();
+    FinishLoading();
     if (request.before_first_token) request.before_first_token();
   };
   return mference::Generate(*session_, *sampler_, text_->stops(), verified);

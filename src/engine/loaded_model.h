@@ -5,18 +5,21 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "backend/backend.h"
 #include "base/ledger.h"
+#include "base/page_lock.h"
 #include "engine/generator.h"
 #include "engine/memory_plan.h"
 #include "engine/session.h"
 #include "engine/text_layer.h"
 #include "experts/expert_io.h"
 #include "experts/expert_store.h"
+#include "experts/policy_choice.h"
 #include "experts/slot_count.h"
 #include "format/model_directory.h"
 #include "model/model.h"
@@ -30,6 +33,8 @@ struct LoadOptions {
   int32_t chunk_rows = 0;                       // 0: by the memory plan
   SlotRequest slots;
   ExpertIo expert_io = ExpertIo::kAuto;
+  CachePolicyKind cache_policy = CachePolicyKind::kNextUse;
+  int expert_prefetch = 2;  // most experts read ahead of a token's layer because they are likely
   ElementType kv_type = ElementType::kF16;
   bool precise = false;  // activations in FP32 throughout, also in prefill
   int threads = 0;  // 0: every processor we may use
@@ -67,8 +72,15 @@ class LoadedModel {
   const std::string& kernel_description() const { return kernel_description_; }
   std::string io_description() const;
 
+  // Waits until resident weights are in memory, from then on nothing faults, and until hashes that
+  // still run are done. Throws kChecksumMismatch or kIo.
+  void FinishLoading();
+
   // The conversation that `Generate` continues.
   Session& session() { return *session_; }
+
+  // The sampler that `Generate` draws with, for tools that write their own loop.
+  Sampler& sampler() { return *sampler_; }
 
   // Generates, and makes sure that what was computed from verified files only is shown: hashes that
   // still run finish before the first token. `request.before_first_token` is called after that.
@@ -90,6 +102,8 @@ class LoadedModel {
   std::unique_ptr<Sampler> sampler_;
   std::string kernel_description_;
   std::string io_reason_;
+  // Brings resident weights into memory while other things happen. Last: ends before they go.
+  std::future<PagesState> weights_kept_;
 };
 
 // The parts of a plan that are known without loading: what a directory's files say. The budget, the

@@ -16,8 +16,6 @@ namespace {
 // A failed read gets one more chance: transient errors exist, and a second failure is real.
 constexpr int kReadAttempts = 2;
 
-constexpr size_t kMostHints = 64;
-
 uint64_t Nanoseconds(std::chrono::steady_clock::duration duration) {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
@@ -67,9 +65,9 @@ ExpertStore::ExpertStore(ExpertFiles files, std::unique_ptr<SlotMemory> memory,
          files_.experts_per_layer, files_.blob_bytes);
   }
   if (options_.top_k < 1 || options_.top_k > files_.experts_per_layer || options_.read_ahead < 1 ||
-      options_.prefetch_budget < 0) {
-    Fail(ErrorCode::kInvalidArgument, "expert store: top_k {}, read_ahead {}, prefetch_budget {}",
-         options_.top_k, options_.read_ahead, options_.prefetch_budget);
+      options_.token_prefetch < 0 || options_.chunk_prefetch < 0) {
+    Fail(ErrorCode::kInvalidArgument, "expert store: top_k {}, read_ahead {}, prefetch {} and {}",
+         options_.top_k, options_.read_ahead, options_.token_prefetch, options_.chunk_prefetch);
   }
   if (memory_->slots() < options_.top_k) {
     Fail(ErrorCode::kInvalidArgument,
@@ -95,8 +93,8 @@ ExpertStore::ExpertStore(ExpertFiles files, std::unique_ptr<SlotMemory> memory,
   asked_at_.assign(experts, 0);
   queued_reads_.reserve(capacity);
   completions_.resize(capacity);
-  hints_.reserve(kMostHints);
-  predicted_slots_.reserve(kMostHints);
+  hints_.reserve(experts);
+  predicted_slots_.reserve(2 * experts);
 }
 
 ExpertStore::~ExpertStore() = default;
@@ -136,6 +134,11 @@ ExpertStream ExpertStore::Open(int layer, std::span<const int32_t> distinct_ids,
   ForgetPredictions(hint_layer_ == layer ? -1 : hint_layer_);
   FillWindow();
   return ExpertStream(this);
+}
+
+void ExpertStore::OpenLayers() {
+  // What fails now will be tried again, and reported, by the stream that needs it.
+  for (int layer = 0; layer < files_.layers; ++layer) EnsureLayerOpen(layer);
 }
 
 // Opens the layer's file on first use. False, with last_error_ set, when that fails.
@@ -434,15 +437,19 @@ void ExpertStore::Empty(int index) {
 
 // ---- Prediction -----------------------------------------------------------------------------
 
-void ExpertStore::Prefetch(int layer, std::span<const int32_t> ids) {
+void ExpertStore::Prefetch(int layer, std::span<const int32_t> ids, int budget) {
   Check(layer >= 0 && layer < files_.layers, "expert layer out of range");
-  if (options_.prefetch_budget == 0) return;
+  if (budget <= 0) return;
   hint_layer_ = layer;
+  hint_budget_ = budget;
   hints_.clear();
   ForgetPredictions(layer);
   for (const int32_t expert : ids) {
     Check(expert >= 0 && expert < files_.experts_per_layer, "expert id out of range");
-    if (hints_.size() == kMostHints || predicted_slots_.size() == kMostHints) break;
+    if (hints_.size() == hints_.capacity() ||
+        predicted_slots_.size() == predicted_slots_.capacity()) {
+      break;
+    }
     ++counters_.predicted;
     const int32_t slot = slot_of_[static_cast<size_t>(Key(layer, expert))];
     if (slot < 0) {
@@ -464,9 +471,8 @@ void ExpertStore::IssuePrefetches() {
   if (!layer_files_[static_cast<size_t>(hint_layer_)].has_value()) return;
   auto evictable = std::count(guards_.begin(), guards_.end(), SlotGuard::kEvictable);
   size_t used = 0;
-  for (; used < hints_.size() && prefetched_ < options_.prefetch_budget &&
-         in_flight_ < reader_->capacity() && predicted_slots_.size() < kMostHints &&
-         evictable > options_.top_k;
+  for (; used < hints_.size() && prefetched_ < hint_budget_ && in_flight_ < reader_->capacity() &&
+         predicted_slots_.size() < predicted_slots_.capacity() && evictable > options_.top_k;
        ++used, --evictable) {
     const int32_t key = Key(hint_layer_, hints_[used]);
     if (slot_of_[static_cast<size_t>(key)] >= 0) continue;  // hinted twice

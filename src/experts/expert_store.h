@@ -67,11 +67,13 @@ struct ExpertLease {
 };
 
 struct ExpertStoreOptions {
-  int top_k = 1;            // experts of one token: the fewest slots the pool may have
-  bool direct_io = false;   // open layer files for O_DIRECT where the file system takes it
-  int read_ahead = 16;      // kAscending: most blobs read but not yet delivered
-  int prefetch_budget = 0;  // most predicted blobs in flight or waiting for their layer; 0 ignores
-                            // Prefetch
+  int top_k = 1;           // experts of one token: the fewest slots the pool may have
+  bool direct_io = false;  // open layer files for O_DIRECT where the file system takes it
+  int read_ahead = 16;     // kAscending: most blobs read but not yet delivered
+  // For whoever predicts (see Prefetch): budgets of a single token's guesses, and of what a wide
+  // chunk is certain to need. 0: none.
+  int token_prefetch = 0;
+  int chunk_prefetch = 0;
   // Called for every Open with what was asked: the hook for recording routing traces.
   std::function<void(int layer, std::span<const int32_t> ids)> on_open;
 };
@@ -139,6 +141,10 @@ class ExpertStore {
   ExpertStore(const ExpertStore&) = delete;
   ExpertStore& operator=(const ExpertStore&) = delete;
 
+  // Opens the files of all layers that can be opened now instead of on their first use, so that
+  // hints reach them from the start. For callers whose `open_layer` is quick.
+  void OpenLayers();
+
   // Asks for `distinct_ids` of `layer`, which are copied; 1 to experts_per_layer of them. Counts
   // use, protects the cached ones and starts the first reads. Never waits for a read. A layer that
   // cannot be opened makes the stream fail at its first Next.
@@ -148,9 +154,12 @@ class ExpertStore {
   void Release(const ExpertLease& lease);
 
   // Hints that `layer` will probably ask for `ids`, most probable first. Replaces hints whose reads
-  // have not begun. Reads begin only while no demand read is outstanding, at most prefetch_budget
-  // of them, and always leave top_k slots evictable. Does not touch use counts.
-  void Prefetch(int layer, std::span<const int32_t> ids);
+  // have not begun. Reads begin only while no demand read is outstanding or waiting for a slot,
+  // keep at most `budget` blobs that nobody has asked for yet, and always leave top_k slots
+  // evictable. Does not touch use counts.
+  void Prefetch(int layer, std::span<const int32_t> ids, int budget);
+
+  const ExpertStoreOptions& options() const { return options_; }
 
   // Whether the expert is cached. A probe: changes neither counters nor eviction order.
   bool IsReady(int layer, int expert) const;
@@ -255,6 +264,7 @@ class ExpertStore {
   int demand_in_flight_ = 0;                 // of these, wanted by the open stream
 
   int hint_layer_ = -1;
+  int hint_budget_ = 0;
   std::vector<int32_t> hints_;            // experts still to prefetch, most probable first
   std::vector<int32_t> predicted_slots_;  // slots with `predicted` set
   int prefetched_ = 0;                    // slots with `prefetched` set

@@ -12,6 +12,8 @@
 #include <set>
 #include <vector>
 
+#include "experts/lab_policies.h"
+
 namespace mference {
 namespace {
 
@@ -20,6 +22,7 @@ using Token = std::vector<Ids>;  // [layers][top_k]
 using Trace = std::vector<Token>;
 
 // A cache that serves each request at once: policy and slot tables, nothing else.
+template <typename Policy>
 class ImmediateCache {
  public:
   ImmediateCache(int layers, int experts, int slots)
@@ -68,7 +71,7 @@ class ImmediateCache {
   }
 
  private:
-  LfuPolicy policy_;
+  Policy policy_;
   std::vector<Ids> slot_of_;
   std::vector<std::pair<int, int>> resident_;
 };
@@ -161,8 +164,9 @@ Trace ZipfTrace(int layers, int experts, int top_k, int tokens, double skew, uin
   return trace;
 }
 
-double LfuHitRate(const Trace& trace, int experts, int slots) {
-  ImmediateCache cache(static_cast<int>(trace[0].size()), experts, slots);
+template <typename Policy>
+double HitRate(const Trace& trace, int experts, int slots) {
+  ImmediateCache<Policy> cache(static_cast<int>(trace[0].size()), experts, slots);
   int64_t hits = 0;
   int64_t requested = 0;
   for (const Token& token : trace) {
@@ -239,7 +243,7 @@ double StaticHitRate(const Trace& trace, int slots) {
 TEST(LfuPolicy, OneLayerFollowsTheSpecificationExactly) {
   std::mt19937 random(7);
   for (const int slots : {8, 9, 16, 31}) {
-    ImmediateCache cache(1, 32, slots);
+    ImmediateCache<LfuPolicy> cache(1, 32, slots);
     SpecifiedLayerCache specified(32, slots);
     Ids ids(32);
     std::iota(ids.begin(), ids.end(), 0);
@@ -300,7 +304,7 @@ TEST(LfuPolicy, APoolBelowOneTokensCycleSurvivesEqualCounts) {
   // equal. No policy can hit more than 110 of 240.
   Trace trace = ZipfTrace(kLayers, kExperts, kTopK, 1, 1.0, 3);
   trace.resize(40, trace[0]);
-  const double rate = LfuHitRate(trace, kExperts, kSmallPool);
+  const double rate = HitRate<LfuPolicy>(trace, kExperts, kSmallPool);
   std::printf("same 240 experts per token, 110 slots: LFU %.3f, Belady %.3f\n", rate,
               BeladyHitRate(trace, kSmallPool));
   // A layer's last misses may cost it slots of its own: allow for 8 of them.
@@ -311,7 +315,7 @@ TEST(LfuPolicy, APoolBelowOneTokensCycleKeepsThePopularExperts) {
   for (const double skew : {0.7, 1.0, 1.5}) {
     for (const int tokens : {32, 300}) {
       const Trace trace = ZipfTrace(kLayers, kExperts, kTopK, tokens, skew, 5);
-      const double lfu = LfuHitRate(trace, kExperts, kSmallPool);
+      const double lfu = HitRate<LfuPolicy>(trace, kExperts, kSmallPool);
       const double fixed = StaticHitRate(trace, kSmallPool);
       const double belady = BeladyHitRate(trace, kSmallPool);
       std::printf("Zipf %.1f, %3d tokens, 110 slots: LFU %.3f, best static %.3f, Belady %.3f\n",
@@ -327,10 +331,125 @@ TEST(LfuPolicy, ALargerPoolHitsMore) {
   const Trace trace = ZipfTrace(kLayers, kExperts, kTopK, 100, 1.0, 11);
   double before = 0;
   for (const int slots : {110, 240, 480, 960, 3840}) {
-    const double rate = LfuHitRate(trace, kExperts, slots);
+    const double rate = HitRate<LfuPolicy>(trace, kExperts, slots);
     EXPECT_GT(rate, before) << slots;
     before = rate;
   }
+}
+
+// ---- Expected next use ----------------------------------------------------------------------
+
+// Tokens of a topic share experts: each layer keeps a set of which it replaces two per token, and
+// changes all of it with the topic.
+Trace TopicalTrace(int tokens, int topic_tokens, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int32_t> any(0, kExperts - 1);
+  Trace trace(static_cast<size_t>(tokens), Token(kLayers));
+  for (size_t t = 0; t < trace.size(); ++t) {
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      Ids& ids = trace[t][layer];
+      if (t % static_cast<size_t>(topic_tokens) != 0) {
+        ids = trace[t - 1][layer];
+        std::shuffle(ids.begin(), ids.end(), random);
+        ids.resize(kTopK - 2);
+      }
+      while (ids.size() < kTopK) {
+        const int32_t id = any(random);
+        if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+      }
+    }
+  }
+  return trace;
+}
+
+TEST(NextUsePolicy, APoolBelowOneTokensCycleSurvivesEqualCounts) {
+  Trace trace = ZipfTrace(kLayers, kExperts, kTopK, 1, 1.0, 3);
+  trace.resize(40, trace[0]);
+  EXPECT_GT(HitRate<NextUsePolicy>(trace, kExperts, kSmallPool),
+            (kSmallPool - kTopK) / 240.0 * 39 / 40 - 0.02);
+}
+
+TEST(NextUsePolicy, KeepsWhatIsInUseNowNotWhatWasInUseMost) {
+  const Trace trace = TopicalTrace(300, 60, 17);
+  for (const int slots : {kSmallPool, 300, 600}) {
+    const double lfu = HitRate<LfuPolicy>(trace, kExperts, slots);
+    const double next_use = HitRate<NextUsePolicy>(trace, kExperts, slots);
+    const double belady = BeladyHitRate(trace, slots);
+    std::printf("topics, %d slots: LFU %.3f, next use %.3f, Belady %.3f\n", slots, lfu, next_use,
+                belady);
+    EXPECT_GT(next_use, lfu + 0.05) << slots;
+    EXPECT_LE(next_use, belady) << slots;
+  }
+}
+
+TEST(NextUsePolicy, PopularityWithoutPersistenceIsWorthAsMuchAsToLfu) {
+  const Trace trace = ZipfTrace(kLayers, kExperts, kTopK, 300, 1.0, 5);
+  for (const int slots : {kSmallPool, 480}) {
+    const double lfu = HitRate<LfuPolicy>(trace, kExperts, slots);
+    const double next_use = HitRate<NextUsePolicy>(trace, kExperts, slots);
+    std::printf("Zipf 1.0, %d slots: LFU %.3f, next use %.3f\n", slots, lfu, next_use);
+    EXPECT_GT(next_use, lfu - 0.03) << slots;
+  }
+}
+
+TEST(NextUsePolicy, GuardsEmptySlotsAndPredictions) {
+  NextUsePolicy policy(1, 8, 3);
+  std::vector<SlotGuard> guards(3, SlotGuard::kEvictable);
+  const Ids ids = {5, 6};
+  policy.OnRequest(0, ids);
+  policy.OnFill(0, 0, 5, true);
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 1);  // the lowest empty one
+  policy.OnFill(1, 0, 6, true);
+  policy.OnFill(2, 0, 7, false);  // never asked for: waits longest
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 2);
+  guards[2] = SlotGuard::kHeld;
+  const Ids only_six = {6};
+  policy.OnRequest(0, only_six);
+  policy.OnHit(1);
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 0);
+  guards.assign(3, SlotGuard::kHeld);
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kWanted), -1);
+}
+
+// ---- The others of the laboratory -----------------------------------------------------------
+
+TEST(LruPolicy, NeverHitsBelowOneTokensCycle) {
+  Trace trace = ZipfTrace(kLayers, kExperts, kTopK, 1, 1.0, 3);
+  trace.resize(10, trace[0]);
+  EXPECT_EQ(HitRate<LruPolicy>(trace, kExperts, kSmallPool), 0);
+  EXPECT_GT(HitRate<LruPolicy>(trace, kExperts, 240), 0.89);
+}
+
+TEST(AgedLfuPolicy, ForgetsOldFavourites) {
+  AgedLfuPolicy policy(1, 4, 2);
+  const std::vector<SlotGuard> guards(2, SlotGuard::kEvictable);
+  const Ids zero = {0};
+  const Ids one = {1};
+  policy.OnRequest(0, zero);
+  policy.OnFill(0, 0, 0, true);
+  for (int i = 0; i < 9; ++i) policy.OnRequest(0, zero);
+  policy.OnRequest(0, one);
+  policy.OnFill(1, 0, 1, true);
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 1);  // 10 uses against 1
+  // 300 turns later the ten uses weigh 10 * 2^(-300 / 64) = 0.4, and one recent use 1.
+  const Ids two = {2};
+  for (int i = 0; i < 300; ++i) policy.OnRequest(0, two);
+  policy.OnRequest(0, one);
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 0);
+}
+
+TEST(S3FifoPolicy, NewcomersLeaveThroughTheSmallQueueUnlessUsedAgain) {
+  S3FifoPolicy policy(1, 32, 4);
+  const std::vector<SlotGuard> guards(4, SlotGuard::kEvictable);
+  for (int slot = 0; slot < 4; ++slot) policy.OnFill(slot, 0, slot, true);
+  policy.OnHit(0);
+  policy.OnHit(0);  // the oldest has been used again: it moves to the main queue
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 1);
+  policy.OnClear(1);
+  // A key that was evicted from the small queue comes back into the main queue, and stays while the
+  // small one has something to give.
+  policy.OnFill(1, 0, 1, true);
+  EXPECT_EQ(policy.ChooseVictim(guards, SlotGuard::kEvictable), 2);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "base/work_counts.h"
 #include "experts/blob_fixture.h"
-#include "experts/counting_allocator.h"
 #include "experts/expert_io.h"
 #include "experts/expert_store.h"
 
@@ -12,10 +12,10 @@ namespace mference {
 namespace {
 
 TEST(ExpertStoreAllocation, NoneAfterTheFirstUseOfALayer) {
-  if (!CountsAllocations()) GTEST_SKIP() << "a sanitizer owns the allocator";
-  const int64_t probe = AllocationCount();
+  if (!CountedWork()) GTEST_SKIP() << "a sanitizer owns the allocator";
+  const int64_t probe = CountedWork()->allocations;
   { const Ids heap = Range(1000); }
-  ASSERT_GT(AllocationCount(), probe) << "nothing is being counted";
+  ASSERT_GT(CountedWork()->allocations, probe) << "nothing is being counted";
   const BlobFiles files(2, 32, 16384);
   for (const ExpertIo mode : {ExpertIo::kBuffered, ExpertIo::kDirect}) {
     const IoChoice choice = ChooseIo(mode, 0, 0);
@@ -25,23 +25,22 @@ TEST(ExpertStoreAllocation, NoneAfterTheFirstUseOfALayer) {
     ExpertStoreOptions options;
     options.top_k = 4;
     options.direct_io = choice.direct;
-    options.prefetch_budget = 2;
     ExpertStore store(files.Describe(), std::move(memory), std::make_unique<LfuPolicy>(2, 32, 9),
                       std::move(reader), options);
     const Ids all = Range(32);
     int64_t before = 0;
     for (int round = 0; round < 12; ++round) {
-      if (round == 2) before = AllocationCount();
+      if (round == 2) before = CountedWork()->allocations;
       const int layer = round % 2;
       for (const StreamOrder order : {StreamOrder::kAscending, StreamOrder::kHitsFirst}) {
         const auto count = static_cast<size_t>(order == StreamOrder::kAscending ? 32 : 4);
         ExpertStream stream = store.Open(layer, std::span(all).first(count), order);
-        store.Prefetch(1 - layer, std::span(all).subspan(static_cast<size_t>(round), 6));
+        store.Prefetch(1 - layer, std::span(all).subspan(static_cast<size_t>(round), 6), 2);
         ExpertLease lease;
         while (stream.Next(lease) == StreamNext::kReady) store.Release(lease);
       }
     }
-    EXPECT_EQ(AllocationCount() - before, 0) << store.DescribeIo();
+    EXPECT_EQ(CountedWork()->allocations - before, 0) << store.DescribeIo();
     EXPECT_GT(store.counters().prefetched, 0u);
   }
 }

@@ -59,7 +59,7 @@ class Soak {
       Ids hints = Range(kExperts);
       std::shuffle(hints.begin(), hints.end(), random_);
       hints.resize(1 + static_cast<size_t>(Draw(6)));
-      store_.Prefetch(Draw(kLayers), hints);
+      store_.Prefetch(Draw(kLayers), hints, Draw(4));
     }
 
     ExpertStream stream =
@@ -116,7 +116,6 @@ ExpertStoreOptions SoakOptions(uint32_t seed) {
   ExpertStoreOptions options;
   options.top_k = kTopK;
   options.read_ahead = static_cast<int>(1 + seed % 7);
-  options.prefetch_budget = static_cast<int>(seed % 4);
   return options;
 }
 

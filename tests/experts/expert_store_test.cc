@@ -355,17 +355,16 @@ TEST_F(ExpertStoreTest, DestructionWaitsForReadsInFlight) {
 
 // ---- Prediction -----------------------------------------------------------------------------
 
-ExpertStoreOptions WithPrefetch(int budget, int top_k = 2) {
+ExpertStoreOptions TopK(int top_k) {
   ExpertStoreOptions options;
   options.top_k = top_k;
-  options.prefetch_budget = budget;
   return options;
 }
 
 TEST_F(ExpertStoreTest, PrefetchReadsWithinItsBudgetAndIsConfirmed) {
-  TestStore store = Simulated(16, {}, WithPrefetch(2));
+  TestStore store = Simulated(16, {}, TopK(2));
   ServeAll(store, 1, {9});
-  store->Prefetch(1, Ids{1, 2, 3});
+  store->Prefetch(1, Ids{1, 2, 3}, 2);
   EXPECT_EQ(disk_->submitted().size(), 3u);  // 9, then 1 and 2; 3 is over the budget
   EXPECT_THAT(ServeAll(store, 1, {2, 3}, StreamOrder::kAscending).experts, ElementsAre(2, 3));
   const ExpertCounters counters = store->counters();
@@ -375,23 +374,23 @@ TEST_F(ExpertStoreTest, PrefetchReadsWithinItsBudgetAndIsConfirmed) {
   EXPECT_EQ(counters.misses, 2u);  // 9 and 3
 }
 
-TEST_F(ExpertStoreTest, PrefetchIsOffByDefaultAndLeavesUnopenedLayersAlone) {
+TEST_F(ExpertStoreTest, PrefetchWithoutABudgetDoesNothingAndUnopenedLayersAreLeftAlone) {
   TestStore off = Simulated(16);
   ServeAll(off, 1, {9});
-  off->Prefetch(1, Ids{1, 2});
+  off->Prefetch(1, Ids{1, 2}, 0);
   EXPECT_EQ(disk_->submitted().size(), 1u);
-  TestStore on = Simulated(16, {}, WithPrefetch(2));
-  on->Prefetch(1, Ids{1, 2});
+  TestStore on = Simulated(16, {}, TopK(2));
+  on->Prefetch(1, Ids{1, 2}, 2);
   EXPECT_TRUE(disk_->submitted().empty());
 }
 
 TEST_F(ExpertStoreTest, PrefetchWaitsBehindDemandReads) {
   FaultPlan plan;
   plan.delays = {{files_.Offset(20), 5}};
-  TestStore store = Simulated(16, plan, WithPrefetch(2));
+  TestStore store = Simulated(16, plan, TopK(2));
   ServeAll(store, 1, {9});
   ExpertStream stream = store->Open(0, Ids{20, 21}, StreamOrder::kAscending);
-  store->Prefetch(1, Ids{1, 2});
+  store->Prefetch(1, Ids{1, 2}, 2);
   EXPECT_EQ(disk_->submitted().size(), 3u);  // 9, 20, 21
   ExpertLease lease;
   ASSERT_EQ(stream.Next(lease), StreamNext::kReady);
@@ -403,10 +402,10 @@ TEST_F(ExpertStoreTest, PrefetchWaitsBehindDemandReads) {
 }
 
 TEST_F(ExpertStoreTest, PredictedExpertsAreProtectedUntilTheirLayerRuns) {
-  TestStore store = Simulated(6, {}, WithPrefetch(2));
+  TestStore store = Simulated(6, {}, TopK(2));
   ServeAll(store, 0, {10});
   ServeAll(store, 1, {9});
-  store->Prefetch(1, Ids{1, 2});
+  store->Prefetch(1, Ids{1, 2}, 2);
   ServeAll(store, 0, {10, 11, 12, 13, 14, 15});  // more than the four unprotected slots
   EXPECT_TRUE(store->IsReady(0, 15));
   store->ResetCounters();
@@ -416,18 +415,38 @@ TEST_F(ExpertStoreTest, PredictedExpertsAreProtectedUntilTheirLayerRuns) {
 }
 
 TEST_F(ExpertStoreTest, PrefetchLeavesTopKSlotsForTheDemand) {
-  TestStore store = Simulated(4, {}, WithPrefetch(4, /*top_k=*/3));
+  TestStore store = Simulated(4, {}, TopK(3));
   ServeAll(store, 1, {9});
-  store->Prefetch(1, Ids{1, 2, 3, 4});
+  store->Prefetch(1, Ids{1, 2, 3, 4}, 4);
   EXPECT_EQ(store->counters().prefetched, 1u);
+}
+
+// What a wide chunk does: the whole next layer is hinted, and its reads begin when the current
+// layer has none left.
+TEST_F(ExpertStoreTest, AWholeLayerIsReadAheadByABoundedWindow) {
+  TestStore store = Simulated(64, {}, TopK(2));
+  ServeAll(store, 1, {60});
+  const size_t before = disk_->submitted().size();
+  ExpertStream stream = store->Open(0, Ids{1, 2, 3}, StreamOrder::kAscending);
+  store->Prefetch(1, Range(32), 12);
+  EXPECT_EQ(disk_->submitted().size(), before + 3);
+  ExpertLease lease;
+  while (stream.Next(lease) == StreamNext::kReady) store->Release(lease);
+  EXPECT_EQ(disk_->submitted().size(), before + 3 + 12);
+  EXPECT_THAT(ServeAll(store, 1, Range(32), StreamOrder::kAscending).experts,
+              testing::ElementsAreArray(Range(32)));
+  const ExpertCounters counters = store->counters();
+  EXPECT_EQ(counters.prefetched, 12u);
+  EXPECT_EQ(counters.confirmed, 12u);
+  EXPECT_EQ(counters.reads, 1u + 3u + 32u);  // nothing is read twice
 }
 
 TEST_F(ExpertStoreTest, AFailedPrefetchIsSilentAndTheDemandTriesAgain) {
   FaultPlan plan;
   plan.faults[files_.Offset(1)] = {{.error = EIO}, {.error = EIO}};
-  TestStore store = Simulated(8, plan, WithPrefetch(2));
+  TestStore store = Simulated(8, plan, TopK(2));
   ServeAll(store, 1, {9});
-  store->Prefetch(1, Ids{1});
+  store->Prefetch(1, Ids{1}, 2);
   ServeAll(store, 0, {5});
   ServeAll(store, 0, {5});
   EXPECT_EQ(store->counters().failed_reads, 1u);

@@ -80,6 +80,7 @@ class CpuBackend final : public Backend {
   void GatedDeltaNet(const DeltaNetSpec& spec, Tensor qkv, Tensor a, Tensor b, Tensor out) override;
   Routing Route(Tensor x, const RouterSpec& spec) override;
   void RoutedExperts(Tensor x, Routing routing, Tensor out) override;
+  void PredictExperts(Tensor residual, Vector norm, float eps, const RouterSpec& spec) override;
   void Observe(const char* name, int32_t layer, Tensor x) override;
   std::span<const float> Head(Tensor x, int32_t first_row, int32_t rows, const Matrix& weights,
                               float soft_cap) override;
@@ -197,6 +198,7 @@ class CpuBackend final : public Backend {
   std::vector<std::vector<float>> vectors_;
   std::vector<RopeInfo> ropes_;
   std::vector<ExpertLayerInfo> expert_layers_;
+  std::vector<int32_t> ascending_;  // 0, 1, 2, ...: as many as the largest layer has experts
 
   int32_t max_rows_ = 0;
   ScratchPlan plan_;

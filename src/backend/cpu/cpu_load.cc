@@ -183,6 +183,9 @@ ExpertLayer CpuBackend::LoadExpertLayer(const ExpertLayerWeights& weights) {
     Fail(ErrorCode::kQuantUnsupported, "{}: gate and up projections are quantised differently",
          name);
   }
+  while (static_cast<int32_t>(ascending_.size()) < weights.experts) {
+    ascending_.push_back(static_cast<int32_t>(ascending_.size()));
+  }
   return {static_cast<int32_t>(expert_layers_.size()) - 1};
 }
 

@@ -46,6 +46,7 @@ void Gemma4Model::Forward(std::span<const int32_t> tokens, SequenceState& state)
   for (const LayerWeights& layer : weights_.layers) {
     Attention(layer);
     FeedForward(layer);
+    PredictNext(layer);
     backend_.Observe("out", layer.index, hidden_);
   }
   backend_.RmsNorm(hidden_, weights_.final_norm, config_.norm_eps, normed_);  // 3.4
@@ -92,6 +93,7 @@ void Gemma4Model::FeedForward(const LayerWeights& layer) {
   const float eps = config_.norm_eps;
   backend_.RmsNorm(hidden_, layer.router_norm, eps, normed_);  // step 2
   const Routing routing = backend_.Route(normed_, layer.router);
+  PredictNext(layer);
 
   backend_.RmsNorm(hidden_, layer.pre_dense_norm, eps, normed_);  // step 1
   backend_.GatedMatMul(normed_, layer.gate_proj, layer.up_proj, Activation::kGeluTanh, inner_);
@@ -106,6 +108,13 @@ void Gemma4Model::FeedForward(const LayerWeights& layer) {
 
   backend_.Add(dense_, branch_, branch_);  // step 4
   backend_.AddRmsNorm(hidden_, branch_, layer.post_feedforward_norm, eps, layer.scalar);
+}
+
+void Gemma4Model::PredictNext(const LayerWeights& layer) {
+  const auto next = static_cast<size_t>(layer.index) + 1;
+  if (next == weights_.layers.size()) return;
+  const LayerWeights& weights = weights_.layers[next];
+  backend_.PredictExperts(hidden_, weights.router_norm, config_.norm_eps, weights.router);
 }
 
 std::unique_ptr<Model> MakeGemma4(const ModelSources& sources) {

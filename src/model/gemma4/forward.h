@@ -26,6 +26,8 @@ class Gemma4Model final : public Model {
  private:
   void Attention(const LayerWeights& layer);
   void FeedForward(const LayerWeights& layer);
+  // Hints the experts of the layer after this one.
+  void PredictNext(const LayerWeights& layer);
 
   const Gemma4Config config_;
   Backend& backend_;

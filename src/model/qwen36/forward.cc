@@ -63,6 +63,10 @@ void Qwen36Model::Forward(std::span<const int32_t> tokens, SequenceState& state)
     backend_.Observe("ffn", layer.index, branch_);
     backend_.Add(hidden_, branch_, hidden_);
     backend_.Observe("out", layer.index, hidden_);
+    if (static_cast<size_t>(layer.index) + 1 < weights_.layers.size()) {
+      const LayerWeights& next = weights_.layers[static_cast<size_t>(layer.index) + 1];
+      backend_.PredictExperts(hidden_, next.post_attention_norm, config_.norm_eps, next.router);
+    }
   }
   backend_.RmsNorm(hidden_, weights_.final_norm, config_.norm_eps, normed_);
   backend_.Observe("final_norm", -1, normed_);

@@ -1,0 +1,30 @@
+#include "base/page_lock.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace mference {
+
+PagesState KeepPages(std::span<const std::byte> mapping) {
+  if (mapping.empty()) return PagesState::kLocked;
+  if (mlock(mapping.data(), mapping.size()) == 0) return PagesState::kLocked;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(mapping.data());
+  const uintptr_t begin = address / page * page;
+#ifdef MADV_POPULATE_READ
+  if (madvise(reinterpret_cast<void*>(begin), address + mapping.size() - begin,
+              MADV_POPULATE_READ) == 0) {
+    return PagesState::kPrefaulted;
+  }
+#endif
+  // Older kernels: a byte of each page.
+  for (size_t at = 0; at < mapping.size(); at += page) {
+    [[maybe_unused]] const std::byte touched =
+        *static_cast<const volatile std::byte*>(mapping.data() + at);
+  }
+  return PagesState::kPrefaulted;
+}
+
+}  // namespace mference

@@ -1,0 +1,18 @@
+// Making sure that memory which is there stays there.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace mference {
+
+enum class PagesState {
+  kLocked,      // in memory until unmapped
+  kPrefaulted,  // in memory now; the limit on locked memory (often 8 MiB) does not allow more
+};
+
+// Brings all pages of a read-only mapping into memory, reading what is not there, and locks them
+// where the limits allow. Blocks for as long as that takes; thread-safe.
+PagesState KeepPages(std::span<const std::byte> mapping);
+
+}  // namespace mference

@@ -1,0 +1,43 @@
+// How fast blobs can be read from disk: the wall that streaming meets.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace mference::bench {
+
+struct DiskCeiling {
+  std::string way;  // "direct", "buffered", "page cache", or a reader's: "io_uring", "pread pool"
+  int depth = 0;    // reads in flight
+  double bytes_per_second = 0;
+  double median_seconds = 0;  // of one read, waiting in the device's queue included
+};
+
+struct DiskMeasurement {
+  bool direct = false;  // past the page cache; else figures may flatter
+  std::string problem;  // why not, or why nothing was measured
+  std::vector<DiskCeiling> ceilings;
+
+  // The fastest plain direct read (buffered where there is no direct I/O), whatever the depth; 0
+  // if nothing was measured.
+  double best() const;
+};
+
+// Random reads of `blob_bytes` from existing files.
+struct DiskRequest {
+  std::vector<std::filesystem::path> files;
+  uint64_t blob_bytes = 0;  // rounded up to 16 KiB
+  std::vector<int> depths = {1, 2, 4, 8, 16};
+  double seconds = 0.4;  // per figure, at least; and never fewer than a few reads
+  // Also read through the page cache, cold and warm, and with the engine's own readers.
+  bool all_ways = true;
+};
+DiskMeasurement MeasureDisk(const DiskRequest& request);
+
+// Direct reads at one depth from a file of 128 MiB that is written into `directory` (or the nearest
+// one above it that exists) and gone afterwards.
+DiskMeasurement MeasureDiskAt(const std::filesystem::path& directory, uint64_t blob_bytes);
+
+}  // namespace mference::bench
