@@ -5,6 +5,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/sha256.h"
 #include "base/units.h"
 #include "model/catalogue.h"
 #include "model/forward_passes.h"
@@ -20,6 +21,19 @@ constexpr int kChunkPrefetch = 48;
 // Code, libraries, thread stacks, the allocator's slack and small tables: measured at 14 to 20 MiB
 // of VmHWM for a demo run minus its ledger, rounded up.
 constexpr uint64_t kProgramBytes = 32 * kMiB;
+
+// Whole conversations that the prefix cache has a use for, where memory is plenty.
+constexpr uint64_t kParkedLines = 4;
+
+constexpr const char* kCheckPart = "prompt cache check";
+
+// Everything that decides the bytes of a sequence's state but its layout: files, kernels, types.
+std::string StateIdentity(const ModelDirectory& directory, const LoadOptions& options,
+                          std::string_view kernels) {
+  return fmt::format(
+      "manifest {}\nkernels {}{}\nkv {}", Sha256Hex(ManifestToJson(directory.manifest())), kernels,
+      options.precise ? " precise" : "", options.kv_type == ElementType::kF16 ? "f16" : "f32");
+}
 
 SlotFacts FactsOf(const ModelDirectory& directory) {
   const Layout& layout = directory.layout();
@@ -59,10 +73,25 @@ MemoryPlanInput PlanInputFor(const LoadOptions& options, uint64_t weight_bytes,
                  {"weights", weight_bytes},
                  {"tokenizer", tokenizer_bytes},
                  {"sampler", Sampler::kBytesPerCandidate * static_cast<uint64_t>(vocab_size)}};
+  input.fixed.insert(input.fixed.end(), options.other_parts.begin(), options.other_parts.end());
   input.context = options.context;
   input.chunk_rows = options.chunk_rows;
   input.slots = options.slots;
   return input;
+}
+
+void PlanState(const LoadOptions& options, const StateLayout& layout, int64_t context,
+               MemoryPlanInput& input) {
+  input.context = context;
+  input.state_bytes = layout.BytesFor(context);
+  if (options.prompt_cache.verify) {
+    input.fixed.push_back({kCheckPart, layout.BytesFor(context)});
+  }
+  if (options.prompt_cache.memory == PromptCacheOptions::Memory::kOff) return;
+  const int32_t snapshots = PrefixCacheOptions{}.snapshots_per_line;
+  input.prompt_cache_bytes = kParkedLines * PrefixCache::LineBytes(layout, context, snapshots);
+  // Less would hold neither a snapshot nor a conversation of a quarter of the context.
+  input.least_prompt_cache_bytes = PrefixCache::LineBytes(layout, context / 4, 1);
 }
 
 LoadedModel::LoadedModel(ModelDirectory directory) : directory_(std::move(directory)) {}
@@ -70,6 +99,9 @@ LoadedModel::~LoadedModel() = default;
 
 std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   LoadOptions options = requested;
+  if (options.prompt_cache.clear && options.prompt_cache.directory.empty()) {
+    Fail(ErrorCode::kInvalidArgument, "there is no prompt cache to clear: name its directory");
+  }
   std::unique_ptr<LoadedModel> loaded(new LoadedModel(ModelDirectory::Open(
       options.path, {.policy = options.verify, .resolve = ResolveModel, .defer_hashing = true})));
   const ModelDirectory& directory = loaded->directory_;
@@ -80,7 +112,7 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   const Json document = ParseJson(directory.ReadSidecar("config.json", kMaxConfigBytes),
                                   config_name, ErrorCode::kManifestCorrupt);
   const JsonReader config(document, config_name, ErrorCode::kManifestCorrupt);
-  options.context = std::min(options.context, MaxContext(arch, config));
+  const int64_t max_context = MaxContext(arch, config);
   loaded->text_.emplace(TextLayer::Load(directory, config));
 
   const cpu::KernelChoice choice = cpu::SelectKernels(options.kernels);
@@ -101,22 +133,32 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
       options, directory.resident_index().index_bytes + directory.resident_index().resident_bytes,
       loaded->text_->tokenizer().memory_bytes() + Tokenizer::kScratchBytes,
       loaded->model_->vocab_size());
-  input.state_bytes = loaded->model_->state_layout().BytesFor(options.context);
   input.scratch_bytes = [&backend](int32_t rows) { return backend->ScratchBytes(rows); };
   input.slot_facts = FactsOf(directory);
+  input.table_bytes = backend->TableBytes();
+  const StateLayout& state_layout = loaded->model_->state_layout();
+  options.context =
+      options.context == kAutomaticContext
+          ? AutomaticContext(input, max_context,
+                             [&](int64_t context) { return state_layout.BytesFor(context); })
+          : std::min(options.context, max_context);
+  PlanState(options, state_layout, options.context, input);
   loaded->plan_ = PlanMemory(input);
   const MemoryPlan& plan = loaded->plan_;
 
   loaded->ledger_ = std::make_unique<MemoryLedger>(plan.budget_bytes);
   MemoryLedger& ledger = *loaded->ledger_;
-  for (const LedgerPart& part : input.fixed) {
+  if (plan.tables_in_file_bytes > 0) backend->ReadTablesFromFile();
+  // The fixed parts come first, as the plan has settled them.
+  for (const LedgerPart& part : std::span(plan.parts).first(input.fixed.size())) {
+    if (part.name == kCheckPart) continue;  // its state reserves it
     loaded->reservations_.push_back(ledger.Reserve(part.name, part.bytes));
   }
   loaded->weights_kept_ = std::async(std::launch::async, [&directory] {
     const ResidentIndex& index = directory.resident_index();
     return KeepPages(directory.Bytes({0, index.index_bytes + index.resident_bytes}));
   });
-  SequenceState state(loaded->model_->state_layout(), options.context, ledger);
+  SequenceState state(state_layout, options.context, ledger);
   backend->ReserveScratch(plan.chunk_rows, ledger);
 
   auto slots = std::make_unique<HostSlotMemory>(ledger, plan.slots, input.slot_facts.blob_bytes);
@@ -142,12 +184,43 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   if (directory.policy() == VerifyPolicy::kTrustedReceipt) loaded->store_->OpenLayers();
   backend->SetExpertStore(loaded->store_.get());
   loaded->backend_ = std::move(backend);
-  loaded->session_ = std::make_unique<Session>(*loaded->model_, std::move(state), plan.chunk_rows);
+  loaded->MakeSession(options, choice.kernels->name, std::move(state));
   loaded->sampler_ = std::make_unique<Sampler>(
       std::min(loaded->model_->vocab_size(), loaded->text_->tokenizer().id_limit()),
       static_cast<float>(arch.final_logit_softcap));
   return loaded;
 }
+
+void LoadedModel::MakeSession(const LoadOptions& options, std::string_view kernels,
+                              SequenceState state) {
+  const StateLayout& layout = model_->state_layout();
+  const PromptCacheOptions& cache = options.prompt_cache;
+  const int64_t context = state.context();
+  prefix_cache_ =
+      std::make_unique<PrefixCache>(layout, context, *ledger_,
+                                    PrefixCacheOptions{.budget_bytes = plan_.prompt_cache_bytes,
+                                                       .turn_starts = text_->turn_starts()});
+  if (!cache.directory.empty()) {
+    if (cache.clear) PromptCacheDirectory::Clear(cache.directory);
+    cache_directory_ = std::make_unique<PromptCacheDirectory>(
+        cache.directory, cache.limit_bytes, StateIdentity(directory_, options, kernels), layout,
+        context, cache.on_warning ? cache.on_warning : [](const std::string&) {});
+    prefix_cache_->SetDirectory(cache_directory_.get());
+  }
+  session_ = std::make_unique<Session>(*model_, std::move(state), plan_.chunk_rows);
+  session_->SetPrefixCache(prefix_cache_.get());
+  if (cache.verify) {
+    verifier_ = std::make_unique<PrefillVerifier>(*model_, SequenceState(layout, context, *ledger_),
+                                                  plan_.chunk_rows, cache.on_check);
+    session_->SetVerifier(verifier_.get());
+  }
+}
+
+PrefixMatch LoadedModel::MatchPrefix(std::span<const int32_t> prompt) const {
+  return prefix_cache_->Match(prompt, session_->state(), session_->tokens());
+}
+
+void LoadedModel::SavePrompt() { prefix_cache_->Save(session_->state(), session_->tokens()); }
 
 std::string LoadedModel::io_description() const {
   return fmt::format("{} ({})", store_->DescribeIo(), io_reason_);

@@ -14,6 +14,11 @@ constexpr int32_t kUsualChunk = 128;
 constexpr int32_t kWidestChunk = 4096;
 // Share of slots and scratch together that a wide chunk's scratch may take.
 constexpr uint64_t kScratchShare = 8;
+// Share of slots and prefix cache together that the latter may take.
+constexpr uint64_t kPromptCacheShare = 8;
+constexpr int kLeastSlotsPerLayer = 16;
+// Tables are left in the file where slots hold less than this share of the experts.
+constexpr int kTightShare = 4;
 
 uint64_t SlotPoolBytes(const MemoryPlanInput& input, int slots) {
   return static_cast<uint64_t>(slots) * SlotBytes(input.slot_facts.blob_bytes);
@@ -43,6 +48,23 @@ int32_t ChooseChunk(const MemoryPlanInput& input, uint64_t shared_bytes) {
   return rows;
 }
 
+// The prefix cache's part of what it shares with the slots, by the rule in the header.
+uint64_t PromptCacheBytes(const MemoryPlanInput& input, uint64_t available_bytes) {
+  const SlotFacts& facts = input.slot_facts;
+  const int all = facts.moe_layers * facts.experts_per_layer;
+  int floor = kLeastSlotsPerLayer * facts.moe_layers;
+  if (input.slots.kind == SlotRequest::Kind::kPerLayer) {
+    floor = input.slots.per_layer * facts.moe_layers;
+  } else if (input.slots.kind == SlotRequest::Kind::kResident) {
+    floor = all;
+  }
+  const uint64_t floor_bytes = SlotPoolBytes(input, std::min(floor, all));
+  if (available_bytes <= floor_bytes) return 0;
+  const uint64_t bytes = std::min({input.prompt_cache_bytes, available_bytes - floor_bytes,
+                                   available_bytes / kPromptCacheShare});
+  return bytes < input.least_prompt_cache_bytes ? 0 : bytes;
+}
+
 [[noreturn]] void Refuse(const MemoryPlan& plan, const MemoryPlanInput& input) {
   std::string parts;
   for (const LedgerPart& part : plan.parts) {
@@ -57,9 +79,8 @@ int32_t ChooseChunk(const MemoryPlanInput& input, uint64_t shared_bytes) {
        FormatByteCount(SlotBytes(input.slot_facts.blob_bytes)), input.context, suggestion);
 }
 
-}  // namespace
-
-MemoryPlan PlanMemory(const MemoryPlanInput& input) {
+// The plan with the tables where `input` has them.
+MemoryPlan PlanParts(const MemoryPlanInput& input) {
   MemoryPlan plan;
   plan.budget_bytes = input.budget_bytes;
   plan.all_experts = input.slot_facts.moe_layers * input.slot_facts.experts_per_layer;
@@ -78,11 +99,56 @@ MemoryPlan PlanMemory(const MemoryPlanInput& input) {
   plan.parts.push_back({"scratch", scratch_bytes});
 
   SlotFacts facts = input.slot_facts;
-  facts.available_bytes = shared_bytes - scratch_bytes;
+  plan.prompt_cache_bytes = PromptCacheBytes(input, shared_bytes - scratch_bytes);
+  if (plan.prompt_cache_bytes > 0) plan.parts.push_back({"prompt cache", plan.prompt_cache_bytes});
+  facts.available_bytes = shared_bytes - scratch_bytes - plan.prompt_cache_bytes;
   plan.slots = SlotCount(input.slots, facts);
   plan.parts.push_back({"expert slots", SlotPoolBytes(input, plan.slots)});
   for (const LedgerPart& part : plan.parts) plan.planned_bytes += part.bytes;
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan PlanMemory(const MemoryPlanInput& input) {
+  if (input.table_bytes == 0) return PlanParts(input);
+  try {
+    MemoryPlan plan = PlanParts(input);
+    const bool tight =
+        input.slots.kind == SlotRequest::Kind::kAuto && plan.slots < plan.all_experts / kTightShare;
+    if (!tight) {
+      plan.smallest_budget_bytes -= input.table_bytes;
+      return plan;
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfBudget) throw;
+  }
+  MemoryPlanInput reading = input;
+  for (LedgerPart& part : reading.fixed) {
+    if (part.name == "weights") part.bytes -= input.table_bytes;
+  }
+  MemoryPlan plan = PlanParts(reading);
+  plan.tables_in_file_bytes = input.table_bytes;
+  return plan;
+}
+
+int64_t AutomaticContext(const MemoryPlanInput& input, int64_t max_context,
+                         const std::function<uint64_t(int64_t)>& state_bytes) {
+  constexpr int64_t kContexts[] = {32768, 16384, 8192, 4096};
+  constexpr int kSlotsPerLayer = 16;
+  MemoryPlanInput attempt = input;
+  for (const int64_t context : kContexts) {
+    attempt.context = std::min(context, max_context);
+    attempt.state_bytes = state_bytes(attempt.context);
+    try {
+      const MemoryPlan plan = PlanMemory(attempt);
+      const int enough = std::min(kSlotsPerLayer * input.slot_facts.moe_layers, plan.all_experts);
+      if (plan.slots >= enough) return attempt.context;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kOutOfBudget) throw;
+    }
+  }
+  return attempt.context;
 }
 
 uint64_t AutomaticBudget(const MachineMemory& machine) { return machine.usable_bytes() / 10 * 9; }
@@ -93,6 +159,9 @@ std::string DescribePlan(const MemoryPlan& plan) {
     text += fmt::format("  {:<16} {:>12}", part.name, FormatByteCount(part.bytes));
     if (part.name == "expert slots") {
       text += fmt::format("   {} of {} experts", plan.slots, plan.all_experts);
+    } else if (part.name == "weights" && plan.tables_in_file_bytes > 0) {
+      text += fmt::format("   embedding rows ({}) read from the file",
+                          FormatByteCount(plan.tables_in_file_bytes));
     } else if (part.name == "scratch") {
       text += fmt::format("   chunks of up to {} tokens", plan.chunk_rows);
     }

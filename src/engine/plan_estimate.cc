@@ -1,6 +1,7 @@
 #include "engine/plan_estimate.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/units.h"
 
@@ -88,7 +89,6 @@ MemoryPlanInput EstimatePlanInput(const ModelSizes& sizes, const LoadOptions& op
   const auto vocab = static_cast<uint64_t>(arch.vocab_size);
   MemoryPlanInput input = PlanInputFor(options, sizes.weight_bytes, vocab * kTokenizerBytesPerToken,
                                        static_cast<int32_t>(arch.vocab_size));
-  input.state_bytes = EstimateStateLayout(arch, options.kv_type).BytesFor(options.context);
   input.scratch_bytes = [row_bytes = static_cast<uint64_t>(ActivationsPerRow(arch) * kFloatBytes),
                          logits_bytes =
                              Backend::kMaxLogitsRows * vocab * kFloatBytes](int32_t rows) {
@@ -98,6 +98,16 @@ MemoryPlanInput EstimatePlanInput(const ModelSizes& sizes, const LoadOptions& op
                       .experts_per_layer = static_cast<int>(arch.num_experts),
                       .top_k = static_cast<int>(arch.top_k_experts),
                       .blob_bytes = sizes.expert_stride};
+  if (!arch.tie_word_embeddings) {
+    // 4-bit codes, and a BF16 scale and bias for every 64 columns.
+    input.table_bytes = vocab * static_cast<uint64_t>(arch.hidden_size) / 64 * (64 / 2 + 4);
+  }
+  const StateLayout layout = EstimateStateLayout(arch, options.kv_type);
+  if (options.context == kAutomaticContext) {
+    input.context = AutomaticContext(input, std::numeric_limits<int64_t>::max(),
+                                     [&](int64_t context) { return layout.BytesFor(context); });
+  }
+  PlanState(options, layout, input.context, input);
   return input;
 }
 

@@ -50,7 +50,7 @@ PrefillResult Session::Prefill(std::span<const int32_t> prompt, const CancelFlag
     }
   }
   PrefillResult result;
-  result.reused_tokens = KeepCommonPrefix(prompt);
+  result.reused_tokens = Resume(prompt);
   int64_t done = result.reused_tokens;
   int64_t last_rows = 0;
   while (done < total) {
@@ -58,13 +58,21 @@ PrefillResult Session::Prefill(std::span<const int32_t> prompt, const CancelFlag
       result.cancelled = true;
       return result;
     }
-    last_rows = std::min<int64_t>(chunk_rows_, total - done);
+    int64_t end = std::min<int64_t>(done + chunk_rows_, total);
+    if (cache_ != nullptr) end = cache_->StepEnd(prompt, done, end);
+    last_rows = end - done;
     Step(prompt.subspan(static_cast<size_t>(done), static_cast<size_t>(last_rows)));
-    done += last_rows;
+    done = end;
     result.computed_tokens += last_rows;
+    if (cache_ != nullptr) cache_->AfterStep(prompt, state_);
     if (progress) progress(done, total);
   }
   result.logits = model_.Logits(static_cast<int32_t>(last_rows) - 1, 1);
+  if (verifier_ != nullptr && result.reused_tokens > 0) {
+    logits_.assign(result.logits.begin(), result.logits.end());
+    verifier_->Check(prompt, result.reused_tokens, logits_);
+    result.logits = logits_;
+  }
   return result;
 }
 
@@ -78,7 +86,8 @@ void Session::Reset() {
   tokens_.clear();
 }
 
-int64_t Session::KeepCommonPrefix(std::span<const int32_t> prompt) {
+int64_t Session::Resume(std::span<const int32_t> prompt) {
+  if (cache_ != nullptr) return cache_->Resume(prompt, state_, tokens_).tokens;
   if (!state_.usable()) Reset();
   const size_t comparable = std::min(tokens_.size(), prompt.size() - 1);
   const auto mismatch = std::mismatch(

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "backend/sequence_state.h"
+#include "engine/prefill_verifier.h"
+#include "engine/prefix_cache.h"
 #include "model/model.h"
 
 namespace mference {
@@ -42,14 +44,21 @@ class Session {
   // `chunk_rows`: most rows per step, at most what the backend has scratch for.
   Session(Model& model, SequenceState state, int32_t chunk_rows);
 
+  // From now on `Prefill` continues from, and keeps, prefixes in `cache`; nullptr: only the live
+  // state is continued. Borrowed.
+  void SetPrefixCache(PrefixCache* cache) { cache_ = cache; }
+  // From now on every prefill that reuses something is checked. Borrowed.
+  void SetVerifier(PrefillVerifier* verifier) { verifier_ = verifier; }
+
   // The tokens whose state is held.
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t context() const { return state_.context(); }
 
   // Makes the state hold exactly `prompt`: keeps the longest common prefix that the state can go
-  // back to, computes the rest in chunks. At least the last token is computed, for its logits.
-  // `progress(done, total)` is called after every chunk. Throws kContextFull when the prompt leaves
-  // no room for a single new token, kInvalidArgument when it is empty or has ids out of range.
+  // back to, or that the prefix cache has, computes the rest in chunks. At least the last token is
+  // computed, for its logits. `progress(done, total)` is called after every chunk. Throws
+  // kContextFull when the prompt leaves no room for a single new token, kInvalidArgument when it is
+  // empty or has ids out of range.
   PrefillResult Prefill(std::span<const int32_t> prompt, const CancelFlag* cancel = nullptr,
                         const std::function<void(int64_t, int64_t)>& progress = {});
 
@@ -61,13 +70,16 @@ class Session {
   SequenceState& state() { return state_; }
 
  private:
-  int64_t KeepCommonPrefix(std::span<const int32_t> prompt);
+  int64_t Resume(std::span<const int32_t> prompt);
   void Step(std::span<const int32_t> tokens);
 
   Model& model_;
   SequenceState state_;
   const int32_t chunk_rows_;
   std::vector<int32_t> tokens_;
+  PrefixCache* cache_ = nullptr;
+  PrefillVerifier* verifier_ = nullptr;
+  std::vector<float> logits_;  // of a prefill that was checked
 };
 
 }  // namespace mference

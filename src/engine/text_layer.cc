@@ -1,6 +1,7 @@
 #include "engine/text_layer.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/units.h"
@@ -18,16 +19,25 @@ struct FamilyTokens {
   const char* bos;  // prompts begin with it; nullptr: none
   const char* end_of_turn;
   const char* tool_response;  // ends a reply that waits for its tools; nullptr: none
+  std::array<const char*, 3> turn_starts;
 };
 
 constexpr FamilyTokens kFamilies[] = {
-    {TextFamily::kGemma4, Family::kGemma4, "<bos>", "<turn|>", "<|tool_response>"},
-    {TextFamily::kQwen36, Family::kQwen36, nullptr, "<|im_end|>", nullptr},
-    {TextFamily::kDeepseekV4, Family::kDeepseekV4Flash, "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>",
-     "<\uFF5Cend\u2581of\u2581sentence\uFF5C>", nullptr},
-    {TextFamily::kInkling, Family::kInklingSmall, nullptr, "<|content_model_end_sampling|>",
-     nullptr},
-    {TextFamily::kMaple, Family::kMaple, nullptr, "<|im_end|>", nullptr},
+    {TextFamily::kGemma4, Family::kGemma4, "<bos>", "<turn|>", "<|tool_response>", {"<|turn>"}},
+    {TextFamily::kQwen36, Family::kQwen36, nullptr, "<|im_end|>", nullptr, {"<|im_start|>"}},
+    {TextFamily::kDeepseekV4,
+     Family::kDeepseekV4Flash,
+     "<\uFF5Cbegin\u2581of\u2581sentence\uFF5C>",
+     "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
+     nullptr,
+     {"<\uFF5CUser\uFF5C>", "<\uFF5CAssistant\uFF5C>"}},
+    {TextFamily::kInkling,
+     Family::kInklingSmall,
+     nullptr,
+     "<|content_model_end_sampling|>",
+     nullptr,
+     {"<|message_system|>", "<|message_user|>", "<|message_model|>"}},
+    {TextFamily::kMaple, Family::kMaple, nullptr, "<|im_end|>", nullptr, {"<|im_start|>"}},
 };
 
 const FamilyTokens& TokensOf(TextFamily family) {
@@ -135,6 +145,10 @@ TextLayer TextLayer::Load(const ModelDirectory& directory, const JsonReader& con
   std::sort(eos.begin(), eos.end());
   eos.erase(std::unique(eos.begin(), eos.end()), eos.end());
   layer.stops_ = MakeStops(tokens, layer.tokenizer_, eos);
+  for (const char* spelling : tokens.turn_starts) {
+    if (spelling == nullptr) continue;
+    if (const auto id = layer.tokenizer_.TokenToId(spelling)) layer.turn_starts_.push_back(*id);
+  }
   for (const MarkerSpelling& entry : DialectMarkers(family)) {
     const std::optional<TokenId> id = layer.tokenizer_.TokenToId(entry.spelling);
     if (id && layer.tokenizer_.IsAdded(*id)) layer.markers_.emplace_back(*id, entry.marker);

@@ -48,6 +48,9 @@ class TextLayer {
   // Ids of a framed prompt; control tokens only where the framing wrote them.
   std::vector<TokenId> EncodePrompt(const Prompt& prompt) const;
 
+  // Tokens that begin a turn: the markers of roles. Empty where the vocabulary has none.
+  const std::vector<TokenId>& turn_starts() const { return turn_starts_; }
+
   // The role of a token in the family's tool-call dialect.
   Marker MarkerOf(TokenId id) const;
 
@@ -61,6 +64,7 @@ class TextLayer {
   StopTokens stops_;
   SamplingParams sampling_defaults_;
   std::optional<TokenId> bos_;
+  std::vector<TokenId> turn_starts_;
   std::vector<std::pair<TokenId, Marker>> markers_;
 };
 

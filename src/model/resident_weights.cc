@@ -30,8 +30,14 @@ void RequireMatrixShape(int32_t layer, const char* what, const ExpertMatrix& mat
 MatrixWeights ResidentWeights::Matrix(const std::string& name, int32_t rows, int32_t cols) const {
   const ResidentTensor& tensor = directory_.Tensor(name);
   const std::array<uint32_t, 2> shape = {static_cast<uint32_t>(rows), static_cast<uint32_t>(cols)};
-  MatrixWeights weights{
-      .name = name, .rows = rows, .cols = cols, .data = directory_.Bytes(tensor.weight).data()};
+  MatrixWeights weights{.name = name,
+                        .rows = rows,
+                        .cols = cols,
+                        .data = directory_.Bytes(tensor.weight).data(),
+                        .file = &directory_.weights_file(),
+                        .data_offset = tensor.weight.offset,
+                        .scales_offset = tensor.scales.offset,
+                        .biases_offset = tensor.biases.offset};
   if (tensor.dtype == DType::kU32) {
     const AffineEncoding encoding = RequireAffine(tensor, shape);
     weights.encoding = WeightEncoding::kAffine;

@@ -130,7 +130,7 @@ ModelWeights LoadWeights(const Qwen36Config& config, const ResidentWeights& resi
                          Backend& backend, ElementType kv_type, StateLayout& state_layout) {
   ModelWeights weights;
   const int32_t hidden = config.hidden_size;
-  weights.embedding = backend.LoadMatrix(
+  weights.embedding = backend.LoadTable(
       resident.Matrix("language_model.model.embed_tokens.weight", config.vocab_size, hidden));
   weights.head = backend.LoadMatrix(
       resident.Matrix("language_model.lm_head.weight", config.vocab_size, hidden));
