@@ -192,6 +192,8 @@ TEST_F(SequenceStateTest, RefusesMoreThanTheContextHolds) {
 TEST_F(SequenceStateTest, TheLedgerHoldsStateAndSnapshots) {
   MemoryLedger small(layout_.BytesFor(100) + 3);
   SequenceState state(layout_, 100, small);
+  state.BeginStep(6);
+  state.CompleteStep(6);
   EXPECT_THROW(static_cast<void>(state.Snapshot(small)), Error);
   EXPECT_THROW(SequenceState(layout_, 100, small), Error);
 }
