@@ -18,6 +18,10 @@ namespace {
 constexpr uint64_t kMinBodyBytes = kMiB;
 constexpr uint64_t kMaxBodyBytes = 64 * kMiB;
 constexpr uint64_t kMaxKeyBytes = 4 * kKiB;
+// What serving takes besides the model: request bodies as text (16 MiB) and parsed, one at a time
+// (up to 400,000 values of some 50 bytes), answers that are being sent, and for constrained replies
+// the vocabulary arranged by bytes (18 MB for 262,144 tokens).
+constexpr uint64_t kServerBytes = 64 * kMiB;
 
 struct ServeFlags {
   LoadFlags load;
@@ -119,6 +123,7 @@ void AddServeCommand(CommandSet& commands) {
                                    [flags](Console& console) { return Serve(*flags, console); });
   server::ServerOptions& server = flags->server;
   flags->load.Declare(command);
+  flags->load.options.other_parts = {{"server", kServerBytes}};
   AddParsed(command, "--port", "N", "TCP port, 8080 by default; 0 picks a free one",
             [&server](const std::string& text) {
               server.port = static_cast<uint16_t>(ParseInteger(text, 0, UINT16_MAX));
@@ -151,7 +156,7 @@ void AddServeCommand(CommandSet& commands) {
             [&server](const std::string& text) {
               server.http.body_bytes = ParseBodyLimit(text);
               server.http.all_bodies_bytes =
-                  std::max(server.http.all_bodies_bytes, 2 * server.http.body_bytes);
+                  std::max(server.http.all_bodies_bytes, server.http.body_bytes);
             });
   PromptCacheOptions& cache = flags->load.options.prompt_cache;
   cache.memory = PromptCacheOptions::Memory::kAuto;

@@ -68,6 +68,7 @@ ApiService::ApiService(LoadedModel& model, ServedModel served, AccessPolicy poli
       served_(std::move(served)),
       policy_(std::move(policy)),
       log_(log),
+      constraints_(model_.text()),
       queue_(queue_limit),
       worker_(std::make_unique<GenerationWorker>(model_, history_, queue_, metrics_, log_)) {}
 
@@ -255,7 +256,7 @@ void ApiService::Prepare(Endpoint endpoint, std::string body, const std::shared_
       NoteIgnored(*job, request.ignored);
       place.Claim();
       job->streaming = request.generation.stream;
-      job->generation = PrepareChat(request, model_.text(), served_, history_);
+      job->generation = PrepareChat(request, model_.text(), served_, history_, constraints_);
       SinkOptions options = MakeSinkOptions(
           job, request.generation, MakeReplyHead("chatcmpl-", served_.id, served_.fingerprint),
           model_.text());

@@ -145,6 +145,11 @@ std::string HttpClient::ReadUntil(std::string_view text, std::chrono::millisecon
   return buffer_;
 }
 
+void HttpClient::ReadBytes(size_t count) {
+  while (buffer_.size() < count && Fill(std::chrono::seconds(60))) {
+  }
+}
+
 bool HttpClient::WaitForClose(std::chrono::milliseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + timeout;
   while (std::chrono::steady_clock::now() < end) {

@@ -42,6 +42,8 @@ class HttpClient {
   // Reads until `text` has come, or the end; everything so far.
   std::string ReadUntil(std::string_view text,
                         std::chrono::milliseconds timeout = std::chrono::seconds(60));
+  // Reads until so many bytes have come, or the end.
+  void ReadBytes(size_t count);
   // Waits for the server to close; false if it does not in time.
   bool WaitForClose(std::chrono::milliseconds timeout = std::chrono::seconds(30));
   void FinishSending();  // half-closes

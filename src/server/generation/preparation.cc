@@ -47,7 +47,8 @@ EffectivePrompt Render(const ChatTurn& turn, const TextLayer& text, TurnHistory&
 }  // namespace
 
 PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text,
-                               const ServedModel& model, TurnHistory& history) {
+                               const ServedModel& model, TurnHistory& history,
+                               ConstraintMaker& constraints) {
   PreparedGeneration generation = FromFields(request.generation);
   ChatTurn& turn = generation.turn.emplace();
   turn.messages = request.messages;
@@ -64,6 +65,7 @@ PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text
   }
   generation.prompt = std::move(prompt.rendered_ids);
   generation.stream.start = DefaultReplyStart(text.family(), request.thinking);
+  generation.constraint = constraints.Make(request, generation.stream.start);
   for (const ToolDeclaration& tool : request.tools) {
     generation.stream.tools.push_back({tool.name, Json(ToJson(tool.parameters))});
   }

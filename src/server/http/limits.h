@@ -15,7 +15,7 @@ struct HttpLimits {
   size_t head_bytes = 40 * kKiB;  // request line and headers
   size_t headers = 100;
   uint64_t body_bytes = 8 * kMiB;
-  uint64_t all_bodies_bytes = 64 * kMiB;  // of requests not parsed yet, together
+  uint64_t all_bodies_bytes = 16 * kMiB;  // of requests not parsed yet, together
   size_t unsent_bytes = 16 * kMiB;        // of a stream that its client does not read
 
   std::chrono::milliseconds head_timeout{10'000};   // for a whole head

@@ -1,0 +1,232 @@
+// What hostile, broken and hurried clients do. Whatever they do, the server lives, holds its memory
+// and gives everybody else right answers.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "base/machine.h"
+#include "base/units.h"
+#include "server/server_fixture.h"
+
+namespace mference {
+namespace {
+
+using std::chrono::milliseconds;
+using testing_support::FormatPost;
+using testing_support::FormatRequest;
+using testing_support::Get;
+using testing_support::HttpClient;
+using testing_support::HttpReply;
+using testing_support::kChatPath;
+using testing_support::ServerTest;
+using testing_support::SseEvents;
+
+#ifdef MFERENCE_SANITIZED
+constexpr int kMutations = 300;
+constexpr int kDisconnectStep = 37;
+#else
+constexpr int kMutations = 3000;
+constexpr int kDisconnectStep = 5;
+#endif
+
+class AbuseTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    server::ServerOptions options;
+    options.queue_limit = 100;
+    options.http.head_timeout = milliseconds(500);
+    options.http.body_timeout = milliseconds(500);
+    options.http.linger_timeout = milliseconds(200);
+    Start(options);
+  }
+  void ExpectAlive() {
+    EXPECT_EQ(Get(port(), "/health").status, 200);
+    EXPECT_EQ(Chat(ChatBody("Hi.", 1)).status, 200);
+  }
+};
+
+// Deterministic damage: bytes changed, removed, repeated, inserted; pieces swapped and cut.
+std::string Mutate(std::string text, std::mt19937& random) {
+  const auto below = [&random](size_t bound) { return random() % std::max<size_t>(bound, 1); };
+  const size_t times = 1 + below(4);
+  for (size_t i = 0; i < times && !text.empty(); ++i) {
+    const size_t at = below(text.size());
+    switch (below(7)) {
+      case 0:
+        text[at] = static_cast<char>(below(256));
+        break;
+      case 1:
+        text.erase(at, 1 + below(20));
+        break;
+      case 2:
+        text.insert(at, text.substr(below(text.size()), below(40)));
+        break;
+      case 3:
+        text.insert(at, 1 + below(300), "[{\"\\0,:\r\n9"[below(10)]);
+        break;
+      case 4:
+        text.resize(at);
+        break;
+      case 5:
+        text.insert(at, "\xed\xa0\x80");  // half a surrogate pair
+        break;
+      case 6:
+        text.insert(at, "-1e99999");
+        break;
+      default:
+        break;
+    }
+  }
+  return text;
+}
+
+TEST_F(AbuseTest, MalformedRequestsGetAnAnswerOrAnEnd) {
+  Json body = ChatBody("Hi there.", 1);
+  body["stop"] = {"x"};
+  body["logit_bias"] = {{"5", 1}};
+  body["tools"] = {
+      {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"type", "object"}}}}}}};
+  const std::string good_body = body.dump();
+  const std::string good = FormatPost(kChatPath, good_body);
+  std::mt19937 random(7);
+  int answered = 0;
+  for (int i = 0; i < kMutations; ++i) {
+    // Mostly damaged bodies in sound messages, some damaged messages.
+    const std::string request =
+        i % 4 == 0 ? Mutate(good, random) : FormatPost(kChatPath, Mutate(good_body, random));
+    HttpClient client(port());
+    client.Send(request);
+    if (i % 4 == 0) client.FinishSending();
+    const HttpReply reply = client.Read();
+    if (reply.status == 0) continue;
+    ++answered;
+    EXPECT_TRUE(reply.complete) << request;
+    EXPECT_LT(reply.status, 500) << request << "\n" << reply.body;
+    if (reply.status >= 400) {
+      EXPECT_FALSE(reply.code().empty()) << request;
+    }
+  }
+  EXPECT_GT(answered, kMutations / 2);
+  ExpectAlive();
+}
+
+TEST_F(AbuseTest, DisconnectsAtEveryByteOfAnAnswer) {
+  Json body = ChatBody("Hi there.", 6);
+  body["stream"] = true;
+  const std::string request = FormatPost(kChatPath, body.dump());
+  HttpClient whole(port());
+  whole.Send(request);
+  const size_t length = whole.ReadUntil("[DONE]\n\n\r\n0\r\n\r\n").size();
+  ASSERT_GT(length, 500u);
+  for (size_t bytes = 0; bytes < length; bytes += kDisconnectStep) {
+    HttpClient client(port());
+    client.Send(request);
+    client.ReadBytes(bytes);
+    if (bytes % 2 == 0) {
+      client.Abort();
+    } else {
+      client.Close();
+    }
+  }
+  ExpectAlive();
+}
+
+TEST_F(AbuseTest, DisconnectsAtEveryByteOfARequest) {
+  const std::string request = FormatPost(kChatPath, ChatBody("Hi there.", 1).dump());
+  for (size_t bytes = 0; bytes < request.size(); bytes += 3) {
+    HttpClient client(port());
+    client.Send(request.substr(0, bytes));
+    client.Abort();
+  }
+  ExpectAlive();
+}
+
+TEST_F(AbuseTest, SixtyFourClientsAtOnceAllGetTheirOwnAnswers) {
+  constexpr int kClients = 60;  // and room for those that look after them
+  const std::string questions[] = {"Tell me a story.", "What is the capital of France?",
+                                   "Hello there."};
+  // A reused prompt rounds otherwise: three tokens are far enough from a tie.
+  std::string expected[3];
+  for (int i = 0; i < 3; ++i) expected[i] = Content(Chat(ChatBody(questions[i], 3)));
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  threads.reserve(kClients);
+  for (int i = 0; i < kClients; ++i) {
+    threads.emplace_back([&, i] {
+      Json body = ChatBody(questions[i % 3], 3);
+      body["stream"] = i % 2 == 0;
+      const HttpReply reply = Chat(body);
+      std::string text;
+      if (i % 2 == 0) {
+        for (const Json& chunk : testing_support::SseChunks(reply.body)) {
+          text += chunk.at("choices")[0].at("delta").value("content", "");
+        }
+      } else if (reply.status == 200) {
+        text = Content(reply);
+      }
+      if (text == expected[i % 3]) ++right;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, kClients);
+}
+
+TEST_F(AbuseTest, ANeighbourIsNotDisturbed) {
+  const std::string expected = Content(Chat(ChatBody("Tell me a story.", 60)));
+  std::atomic<bool> done{false};
+  std::thread vandal([&] {
+    std::mt19937 random(3);
+    const std::string good = FormatPost(kChatPath, ChatBody("Hello.", 3).dump());
+    while (!done) {
+      HttpClient client(port());
+      client.Send(Mutate(good, random));
+      client.Abort();
+    }
+  });
+  for (int i = 0; i < 5; ++i) {
+    const HttpReply reply = Chat(ChatBody("Tell me a story.", 60));
+    ASSERT_EQ(reply.status, 200);
+    EXPECT_EQ(Content(reply).substr(0, 10), expected.substr(0, 10));
+  }
+  done = true;
+  vandal.join();
+}
+
+// Requests of every kind, so that whatever leaks shows.
+void Mix(uint16_t port, int i) {
+  Json body = {{"model", "demo"},
+               {"temperature", 0},
+               {"max_tokens", 4},
+               {"stream", i % 2 == 0},
+               {"messages", {{{"role", "user"}, {"content", "Number " + std::to_string(i)}}}}};
+  if (i % 5 == 0) body["logprobs"] = true;
+  if (i % 7 == 0) body["temperature"] = 9;
+  if (i % 11 == 0) {
+    body["response_format"] = {{"type", "json_object"}};
+    body["max_tokens"] = 12;
+  }
+  HttpClient client(port);
+  client.Send(FormatPost(kChatPath, body.dump()));
+  if (i % 13 == 0) return client.Abort();
+  EXPECT_NE(client.Read().status, 0);
+}
+
+void ExpectFlatMemory(uint16_t port, int warm_up, int requests, double tolerance) {
+  for (int i = 0; i < warm_up; ++i) Mix(port, i);
+  const auto before = static_cast<double>(ReadProcessMemory().resident_bytes);
+  for (int i = warm_up; i < requests; ++i) Mix(port, i);
+  const auto after = static_cast<double>(ReadProcessMemory().resident_bytes);
+  EXPECT_LT(after, before * (1 + tolerance))
+      << "from " << before / kMiB << " to " << after / kMiB << " MiB";
+}
+
+#ifndef MFERENCE_SANITIZED  // a sanitizer keeps what has been freed
+TEST_F(AbuseTest, MemoryStaysFlat) { ExpectFlatMemory(port(), 150, 450, 0.05); }
+#endif
+
+TEST_F(AbuseTest, DISABLED_MemoryStaysFlatForLong) { ExpectFlatMemory(port(), 200, 2200, 0.05); }
+
+}  // namespace
+}  // namespace mference
