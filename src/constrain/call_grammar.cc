@@ -118,6 +118,10 @@ CallGrammar::State CallGrammar::Sequence(const std::vector<const ConstrainedTool
     if (family_ == TextFamily::kQwen36 || family_ == TextFamily::kMaple) gap = "\n";
     if (family_ == TextFamily::kInkling) gap = Mark(Marker::kMessageModel);
     ways.push_back(builder_.Literal(gap, call));
+    // Gemma asks for the results with a token of its own, which ends the reply.
+    if (family_ == TextFamily::kGemma4) {
+      ways.push_back(builder_.OptionalMarker(MarkerByte(family_, Marker::kToolResponseOpen), next));
+    }
   }
   builder_.SetTargets(after, ways);
   return block ? builder_.Literal("\n\n" + DsmlTagOpen(kDsmlCalls) + ">\n", call) : call;

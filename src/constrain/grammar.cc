@@ -50,17 +50,23 @@ uint32_t GrammarBuilder::Automaton(const DfaPtr& automaton) {
 
 GrammarBuilder::State GrammarBuilder::Literal(std::string_view bytes, State next) {
   if (bytes.empty()) return next;
+  for (const char c : bytes) {
+    const bool marker = static_cast<uint8_t>(c) >= kFirstMarkerByte;
+    if (marker && grammar_.markers_.find(c) == std::string::npos) grammar_.markers_ += c;
+  }
+  return AddLiteral(bytes, next);
+}
+
+GrammarBuilder::State GrammarBuilder::OptionalMarker(char marker, State next) {
+  return AddLiteral({&marker, 1}, next);
+}
+
+GrammarBuilder::State GrammarBuilder::AddLiteral(std::string_view bytes, State next) {
   std::string& all = grammar_.literals_;
   size_t at = all.find(bytes);
   if (at == std::string::npos) {
     at = all.size();
     all += bytes;
-    for (const char c : bytes) {
-      if (static_cast<uint8_t>(c) >= kFirstMarkerByte &&
-          grammar_.markers_.find(c) == std::string::npos) {
-        grammar_.markers_ += c;
-      }
-    }
   }
   return Add({.kind = GrammarState::Kind::kLiteral,
               .next = next,

@@ -79,7 +79,7 @@ class Grammar {
   }
   // Bytes to keep in hand for the token that ends the reply: 0 where its end needs none.
   uint32_t end_cost() const { return end_cost_; }
-  // The marker bytes that occur.
+  // The marker bytes that a reply may need.
   std::string_view markers() const { return markers_; }
 
   size_t size() const { return states_.size(); }
@@ -111,6 +111,8 @@ class GrammarBuilder {
 
   State Return() const { return 0; }
   State Literal(std::string_view bytes, State next);
+  // A control token that the tokenizer may lack; there has to be another way.
+  State OptionalMarker(char marker, State next);
   State Text(const DfaPtr& automaton, State next);
   State Counted(const DfaPtr& automaton, uint32_t min, uint32_t max, State next);
   State Key(const DfaPtr& automaton, std::vector<std::string> excluded, State next);
@@ -127,6 +129,7 @@ class GrammarBuilder {
 
  private:
   State Add(const GrammarState& state);
+  State AddLiteral(std::string_view bytes, State next);
   uint32_t Automaton(const DfaPtr& automaton);
   void ComputeCosts();
   void CollectFirst(State state, int budget, std::vector<uint16_t>* first) const;

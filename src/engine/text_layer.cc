@@ -172,6 +172,19 @@ std::vector<TokenId> TextLayer::EncodePrompt(const Prompt& prompt) const {
   return tokenizer_.Encode(spans);
 }
 
+std::shared_ptr<const TokenTrie> TextLayer::token_trie() const {
+  std::call_once(trie_->once,
+                 [this] { trie_->trie = std::make_shared<const TokenTrie>(tokenizer_, family_); });
+  return trie_->trie;
+}
+
+std::unique_ptr<GrammarConstraint> TextLayer::MakeConstraint(
+    std::shared_ptr<const Grammar> grammar) const {
+  std::vector<TokenId> ends = stops_.end_of_sequence;
+  ends.insert(ends.end(), stops_.end_of_turn.begin(), stops_.end_of_turn.end());
+  return std::make_unique<GrammarConstraint>(std::move(grammar), token_trie(), std::move(ends));
+}
+
 Marker TextLayer::MarkerOf(TokenId id) const {
   for (const auto& [known, marker] : markers_) {
     if (known == id) return marker;

@@ -1,12 +1,15 @@
 // A model's text: tokenizer, framing, and the tokens that begin and end things.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
+#include "constrain/grammar_constraint.h"
 #include "engine/generator.h"
 #include "format/arch_config.h"
 #include "format/model_directory.h"
@@ -51,6 +54,13 @@ class TextLayer {
   // Tokens that begin a turn: the markers of roles. Empty where the vocabulary has none.
   const std::vector<TokenId>& turn_starts() const { return turn_starts_; }
 
+  // The vocabulary as constrained replies need it. Built by the first call, which takes some tenths
+  // of a second for a large vocabulary, and kept; about 20 MB then.
+  std::shared_ptr<const TokenTrie> token_trie() const;
+  // A constraint for one reply. The tokens that end it are those of `stops` that end a sequence or
+  // a turn. Throws kTokenizerInvalid when the vocabulary lacks what the grammar needs.
+  std::unique_ptr<GrammarConstraint> MakeConstraint(std::shared_ptr<const Grammar> grammar) const;
+
   // The role of a token in the family's tool-call dialect.
   Marker MarkerOf(TokenId id) const;
 
@@ -66,6 +76,11 @@ class TextLayer {
   std::optional<TokenId> bos_;
   std::vector<TokenId> turn_starts_;
   std::vector<std::pair<TokenId, Marker>> markers_;
+  struct LazyTrie {
+    std::once_flag once;
+    std::shared_ptr<const TokenTrie> trie;
+  };
+  std::unique_ptr<LazyTrie> trie_ = std::make_unique<LazyTrie>();
 };
 
 }  // namespace mference
