@@ -49,6 +49,8 @@ StreamNext ExpertStream::Next(ExpertLease& lease) {
   return next;
 }
 
+bool ExpertStream::HasReady() { return store_ != nullptr && store_->HasReady(); }
+
 // ---- Construction ---------------------------------------------------------------------------
 
 ExpertStore::ExpertStore(ExpertFiles files, std::unique_ptr<SlotMemory> memory,
@@ -220,6 +222,14 @@ StreamNext ExpertStore::NextExpert(ExpertLease& lease) {
     if (in_flight_ == 0) return StreamNext::kBusy;
     Reap(/*wait=*/true);
   }
+}
+
+bool ExpertStore::HasReady() {
+  if (in_flight_ > 0) Reap(/*wait=*/false);
+  if (stream_.failed) return false;
+  return stream_.order == StreamOrder::kAscending
+             ? entries_[static_cast<size_t>(stream_.head)].state == EntryState::kReady
+             : stream_.ready_begin < stream_.ready_end;
 }
 
 void ExpertStore::Deliver(int position, ExpertLease& lease) {

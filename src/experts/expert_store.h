@@ -121,6 +121,9 @@ class ExpertStream {
   // returns the same again.
   StreamNext Next(ExpertLease& lease);
 
+  // Whether Next would deliver at once. Never sleeps.
+  bool HasReady();
+
  private:
   friend class ExpertStore;
   explicit ExpertStream(ExpertStore* store) : store_(store) {}
@@ -214,6 +217,7 @@ class ExpertStore {
 
   int32_t Key(int layer, int expert) const { return layer * files_.experts_per_layer + expert; }
   StreamNext NextExpert(ExpertLease& lease);
+  bool HasReady();
   void CloseStream();
 
   bool EnsureLayerOpen(int layer);

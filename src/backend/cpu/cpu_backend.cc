@@ -233,12 +233,20 @@ CpuBackend::Rounding CpuBackend::RoundingFor(const WeightMatrix& shape) const {
 
 void CpuBackend::Prepare(const WeightMatrix& shape, Rounding rounding, const float* x,
                          ptrdiff_t stride, int32_t n) {
+  PrepareRows(shape, rounding, n, [&](int32_t i) { return x + i * stride; });
+}
+
+void CpuBackend::PrepareRows(const WeightMatrix& shape, Rounding rounding, int32_t n,
+                             FunctionRef<const float*(int32_t i)> row) {
   const auto prepare = [&](int begin, int end) {
-    if (rounding == Rounding::kTo8Bits) {
-      kernels_.quantised_prepare(shape, x, stride, n, begin, end, Prepared());
-    } else {
-      kernels_.matmul_prepare(shape, x, stride, n, begin, end,
-                              reinterpret_cast<float*>(Prepared()));
+    for (int i = begin; i < end; ++i) {
+      // A stride of 0: the kernel finds row i where it finds the first.
+      if (rounding == Rounding::kTo8Bits) {
+        kernels_.quantised_prepare(shape, row(i), 0, n, i, i + 1, Prepared());
+      } else {
+        kernels_.matmul_prepare(shape, row(i), 0, n, i, i + 1,
+                                reinterpret_cast<float*>(Prepared()));
+      }
     }
   };
   if (int64_t{n} * shape.cols < kParallelElements) {
@@ -269,16 +277,21 @@ void CpuBackend::GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up,
   pool_.ParallelFor(gate.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
     Multiply(gate, rounding, n, y, stride, begin, end);
     Multiply(up, rounding, n, up_out, stride, begin, end);
-    for (int32_t row = 0; row < n; ++row) {
-      float* const gate_row = y + row * stride + begin;
-      const float* const up_row = up_out + row * stride + begin;
-      if (activation == Activation::kGeluTanh) {
-        kernels_.gelu_product(gate_row, up_row, end - begin, gate_row);
-      } else {
-        kernels_.silu_product(gate_row, up_row, INFINITY, end - begin, gate_row);
-      }
-    }
+    Activate(activation, n, y, up_out, stride, begin, end);
   });
+}
+
+void CpuBackend::Activate(Activation activation, int32_t n, float* gate, const float* up,
+                          ptrdiff_t stride, int begin, int end) const {
+  for (int32_t row = 0; row < n; ++row) {
+    float* const gate_row = gate + row * stride + begin;
+    const float* const up_row = up + row * stride + begin;
+    if (activation == Activation::kGeluTanh) {
+      kernels_.gelu_product(gate_row, up_row, end - begin, gate_row);
+    } else {
+      kernels_.silu_product(gate_row, up_row, INFINITY, end - begin, gate_row);
+    }
+  }
 }
 
 void CpuBackend::MatMul(Tensor x, const Matrix& weights, Tensor out) {

@@ -124,9 +124,11 @@ class CpuBackend final : public Backend {
     size_t logits = 0;          // [kMaxLogitsRows, vocab]
     size_t router_logits = 0;   // [rows, experts]
     size_t routing = 0;         // int32 tables of a routing, see routed_experts.cc
-    size_t expert_inputs = 0;   // [rows, hidden]: gathered rows of one expert
-    size_t expert_inner = 0;    // [rows, 2, intermediate]
-    size_t expert_outputs = 0;  // [rows, hidden], or [pairs, hidden] for few rows
+    size_t predicted_from = 0;  // [hidden]: the state that a prediction reads
+    size_t expert_inner = 0;    // [rows or pairs, 2, intermediate]
+    size_t expert_outputs = 0;  // [rows or pairs, hidden]
+    size_t pair_inputs = 0;     // for few rows: prepared inputs of all pairs' gates,
+    size_t pair_inner = 0;      // and of their down projections
     size_t total = 0;
   };
   // What becomes of the activations of a matrix product.
@@ -167,6 +169,9 @@ class CpuBackend final : public Backend {
   Rounding RoundingFor(const WeightMatrix& shape) const;
   void Prepare(const WeightMatrix& shape, Rounding rounding, const float* x, ptrdiff_t stride,
                int32_t n);
+  // The same for rows that lie anywhere.
+  void PrepareRows(const WeightMatrix& shape, Rounding rounding, int32_t n,
+                   FunctionRef<const float*(int32_t i)> row);
   // Rows [begin, end) of W times n prepared rows, on the calling thread.
   void Multiply(const WeightMatrix& w, Rounding rounding, int32_t n, float* y, ptrdiff_t stride,
                 int begin, int end) const;
@@ -175,12 +180,27 @@ class CpuBackend final : public Backend {
   // y = activation(gate x) * (up x) from prepared activations; `up_out` is scratch shaped as y.
   void GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up, Rounding rounding,
                      Activation activation, int32_t n, float* y, float* up_out, ptrdiff_t stride);
+  // gate = activation(gate) * up over the columns [begin, end) of n rows.
+  void Activate(Activation activation, int32_t n, float* gate, const float* up, ptrdiff_t stride,
+                int begin, int end) const;
   // Writes `n` floats of a head, in the tensor's element type.
   void StoreHead(Tensor out, int32_t row, int32_t col, const float* values, int32_t n);
 
+  // An expert's matrices and the pairs that want it.
+  struct ExpertWork {
+    ExpertLease lease;
+    WeightMatrix gate, up, down;
+    int32_t begin = 0;  // its first pair
+    int32_t count = 0;
+  };
+
   void GroupPairs(RoutingTables& tables) const;
-  void ComputeExpert(const ExpertLayerInfo& layer, const std::byte* blob, const float* x, int32_t n,
-                     float* y);
+  ExpertWork WorkOf(const ExpertLayerInfo& layer, const ExpertLease& lease) const;
+  // Calls body(expert, begin, end) on ranges that partition the output rows of `experts`, each with
+  // `rows` of them, over the threads.
+  void ForExpertRows(std::span<const ExpertWork> experts, int32_t rows,
+                     FunctionRef<void(const ExpertWork& expert, int begin, int end)> body);
+  void ComputePairs(const ExpertLayerInfo& layer, std::span<const ExpertWork> experts, Tensor x);
   void RunFewRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x, Tensor out);
   void RunManyRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x, Tensor out);
   // The next expert of the stream; false at its end or after a failure, which it records.

@@ -231,13 +231,15 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   size_t widest_tensor = 0;
   for (const TensorInfo& tensor : tensors_)
     widest_tensor = std::max(widest_tensor, static_cast<size_t>(tensor.cols));
-  size_t experts = 0, hidden = 0, intermediate = 0;
+  size_t experts = 0, hidden = 0, intermediate = 0, pair_inputs = 0, pair_inner = 0;
   for (const ExpertLayerInfo& layer : expert_layers_) {
     prepared = std::max({prepared, PreparedBytes(layer.gate, max_rows),
                          PreparedBytes(layer.up, max_rows), PreparedBytes(layer.down, max_rows)});
     experts = std::max(experts, static_cast<size_t>(layer.weights.experts));
     hidden = std::max(hidden, static_cast<size_t>(layer.gate.cols));
     intermediate = std::max(intermediate, static_cast<size_t>(layer.gate.rows));
+    pair_inputs = std::max(pair_inputs, kernels_.matmul_prepared_floats(layer.gate, 1));
+    pair_inner = std::max(pair_inner, kernels_.matmul_prepared_floats(layer.down, 1));
   }
   plan.prepared = place(prepared);
   plan.router_logits = place(rows * experts * sizeof(float));
@@ -260,9 +262,12 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   overlay({{&plan.history, (kConvolutionTaps - 1) * widest_tensor * sizeof(float)}});
   overlay({{&plan.logits,
             static_cast<size_t>(std::min(max_rows, kMaxLogitsRows)) * widest * sizeof(float)}});
-  overlay({{&plan.expert_inputs, rows * hidden * sizeof(float)},
-           {&plan.expert_inner, rows * 2 * intermediate * sizeof(float)},
-           {&plan.expert_outputs, std::max(rows, few_pairs) * hidden * sizeof(float)}});
+  const size_t rows_or_pairs = std::max(rows, few_pairs);
+  overlay({{&plan.predicted_from, hidden * sizeof(float)},
+           {&plan.expert_inner, rows_or_pairs * 2 * intermediate * sizeof(float)},
+           {&plan.expert_outputs, rows_or_pairs * hidden * sizeof(float)},
+           {&plan.pair_inputs, few_pairs * pair_inputs * sizeof(float)},
+           {&plan.pair_inner, few_pairs * pair_inner * sizeof(float)}});
   plan.total = end;
   return plan;
 }

@@ -25,7 +25,7 @@ void CpuBackend::PredictExperts(Tensor residual, Vector norm, float eps, const R
   if (params_.rows != 1 || limits.token_prefetch == 0) return;
   const WeightMatrix& projection = matrices_[static_cast<size_t>(spec.projection.id)];
   // Between two layers nobody else uses these.
-  auto* const normed = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inputs);
+  auto* const normed = reinterpret_cast<float*>(scratch_.data() + plan_.predicted_from);
   auto* const logits = reinterpret_cast<float*>(scratch_.data() + plan_.router_logits);
   kernels_.rms_norm(Floats(residual), WeightsOf(norm), eps, residual.cols, normed);
   Prepare(projection, Rounding::kNone, normed, residual.cols, 1);

@@ -5,8 +5,9 @@
 //
 // The sum over a row's experts is taken in ascending expert id, whatever order blobs arrive in. A
 // step of few rows keeps every pair's output apart and sums at the end, so it may compute cached
-// experts while others are still being read. A wide step takes experts in ascending order and adds
-// each to its rows directly: one accumulator, the same arithmetic.
+// experts while others are still being read: all that are there at once, in two parallel sections.
+// A wide step takes experts in ascending order and adds each to its rows directly: one accumulator,
+// the same arithmetic.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -113,7 +114,7 @@ void CpuBackend::GroupPairs(RoutingTables& tables) const {
 bool CpuBackend::NextExpert(ExpertStream& stream, ExpertLease& lease) {
   const StreamNext next = stream.Next(lease);
   if (next == StreamNext::kReady) return true;
-  // Every lease is released before the next is asked for, so kBusy cannot happen.
+  // Nothing is leased when this may have to wait, so kBusy cannot happen.
   if (next != StreamNext::kEnd) failed_ = true;
   return false;
 }
@@ -130,50 +131,107 @@ void CpuBackend::RoutedExperts(Tensor x, Routing routing, Tensor out) {
   stream_.reset();
 }
 
-// y [n, hidden] = down(activation(gate x) * (up x)) for n rows x [n, hidden].
-void CpuBackend::ComputeExpert(const ExpertLayerInfo& layer, const std::byte* blob, const float* x,
-                               int32_t n, float* y) {
-  const auto view = [blob](WeightMatrix shape, const ExpertMatrix& matrix) {
-    shape.data = blob + matrix.weights.offset;
-    shape.scales = reinterpret_cast<const uint16_t*>(blob + matrix.scales.offset);
-    shape.biases = reinterpret_cast<const uint16_t*>(blob + matrix.biases.offset);
+CpuBackend::ExpertWork CpuBackend::WorkOf(const ExpertLayerInfo& layer,
+                                          const ExpertLease& lease) const {
+  const auto view = [&lease](WeightMatrix shape, const ExpertMatrix& matrix) {
+    shape.data = lease.blob + matrix.weights.offset;
+    shape.scales = reinterpret_cast<const uint16_t*>(lease.blob + matrix.scales.offset);
+    shape.biases = reinterpret_cast<const uint16_t*>(lease.blob + matrix.biases.offset);
     return shape;
   };
   const ExpertBlob& places = layer.weights.blob;
-  const WeightMatrix gate = view(layer.gate, places.gate);
-  const WeightMatrix up = view(layer.up, places.up);
-  const WeightMatrix down = view(layer.down, places.down);
-  auto* const inner = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inner);
-  float* const up_out = inner + static_cast<ptrdiff_t>(n) * gate.rows;
+  const int32_t begin = routing_.pair_begin[lease.expert];
+  return {.lease = lease,
+          .gate = view(layer.gate, places.gate),
+          .up = view(layer.up, places.up),
+          .down = view(layer.down, places.down),
+          .begin = begin,
+          .count = routing_.pair_begin[lease.expert + 1] - begin};
+}
 
-  const Rounding rounding = RoundingFor(gate);
-  Prepare(gate, rounding, x, gate.cols, n);
-  GatedPrepared(gate, up, rounding, layer.weights.activation, n, inner, up_out, gate.rows);
-  const Rounding down_rounding = RoundingFor(down);
-  Prepare(down, down_rounding, inner, gate.rows, n);
-  MatMulPrepared(down, down_rounding, n, y, down.rows);
+// ---- Few rows: decode.
+
+void CpuBackend::ForExpertRows(
+    std::span<const ExpertWork> experts, int32_t rows,
+    FunctionRef<void(const ExpertWork& expert, int begin, int end)> body) {
+  const int32_t tile = kernels_.matmul_row_tile;
+  const int32_t tiles = (rows + tile - 1) / tile;
+  pool_.ParallelFor(static_cast<int>(experts.size()) * tiles, 1, [&](int begin, int end) {
+    while (begin < end) {
+      const int32_t expert = begin / tiles;
+      const int32_t stop = std::min(end, (expert + 1) * tiles);
+      body(experts[static_cast<size_t>(expert)], begin % tiles * tile,
+           std::min((stop - expert * tiles) * tile, rows));
+      begin = stop;
+    }
+  });
+}
+
+// outputs[pair] = down(activation(gate x) * (up x)) for the pairs of all `experts`.
+void CpuBackend::ComputePairs(const ExpertLayerInfo& layer, std::span<const ExpertWork> experts,
+                              Tensor x) {
+  const auto floats = [this](size_t offset) {
+    return reinterpret_cast<float*>(scratch_.data() + offset);
+  };
+  const auto input_floats = static_cast<ptrdiff_t>(kernels_.matmul_prepared_floats(layer.gate, 1));
+  const auto inner_floats = static_cast<ptrdiff_t>(kernels_.matmul_prepared_floats(layer.down, 1));
+  const ptrdiff_t intermediate = layer.gate.rows;
+  const ptrdiff_t hidden = layer.down.rows;
+  float* const gates = floats(plan_.expert_inner);
+  float* const ups = gates + ptrdiff_t{params_.rows} * routing_.top_k * intermediate;
+  float* const outputs = floats(plan_.expert_outputs);
+  // A single row is every expert's input, prepared once; otherwise each pair has its own.
+  const bool one_row = params_.rows == 1;
+  const auto inputs_of = [&](const ExpertWork& expert) {
+    return floats(plan_.pair_inputs) + (one_row ? 0 : expert.begin * input_floats);
+  };
+  const auto inner_of = [&](const ExpertWork& expert) {
+    return floats(plan_.pair_inner) + expert.begin * inner_floats;
+  };
+
+  for (const ExpertWork& expert : experts.first(one_row ? 1 : experts.size())) {
+    for (int32_t i = 0; i < expert.count; ++i) {
+      const int32_t row = routing_.pairs[expert.begin + i] / routing_.top_k;
+      kernels_.matmul_prepare(expert.gate, Floats(x) + ptrdiff_t{row} * x.cols, 0, expert.count, i,
+                              i + 1, inputs_of(expert));
+    }
+  }
+  ForExpertRows(experts, layer.gate.rows, [&](const ExpertWork& expert, int begin, int end) {
+    float* const gate = gates + expert.begin * intermediate;
+    float* const up = ups + expert.begin * intermediate;
+    kernels_.matmul(expert.gate, inputs_of(expert), expert.count, gate, intermediate, begin, end);
+    kernels_.matmul(expert.up, inputs_of(expert), expert.count, up, intermediate, begin, end);
+    Activate(layer.weights.activation, expert.count, gate, up, intermediate, begin, end);
+  });
+  for (const ExpertWork& expert : experts) {
+    kernels_.matmul_prepare(expert.down, gates + expert.begin * intermediate, intermediate,
+                            expert.count, 0, expert.count, inner_of(expert));
+  }
+  ForExpertRows(experts, layer.down.rows, [&](const ExpertWork& expert, int begin, int end) {
+    kernels_.matmul(expert.down, inner_of(expert), expert.count, outputs + expert.begin * hidden,
+                    hidden, begin, end);
+  });
 }
 
 void CpuBackend::RunFewRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x,
                             Tensor out) {
-  auto* const inputs = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inputs);
-  auto* const outputs = reinterpret_cast<float*>(scratch_.data() + plan_.expert_outputs);
-  const float* const rows = Floats(x);
-  const ptrdiff_t hidden = x.cols;
-  ExpertLease lease;
-  while (NextExpert(stream, lease)) {
-    const int32_t begin = routing_.pair_begin[lease.expert];
-    const int32_t count = routing_.pair_begin[lease.expert + 1] - begin;
-    for (int32_t i = 0; i < count; ++i) {
-      const int32_t row = routing_.pairs[begin + i] / routing_.top_k;
-      std::memcpy(inputs + i * hidden, rows + row * hidden,
-                  static_cast<size_t>(hidden) * sizeof(float));
-    }
-    // Pairs of one expert lie together, so its outputs are one block.
-    ComputeExpert(layer, lease.blob, inputs, count, outputs + begin * hidden);
-    store_->Release(lease);
+  std::array<ExpertWork, kMaxTopK> ready;
+  while (true) {
+    size_t count = 0;
+    ExpertLease lease;
+    do {
+      if (!NextExpert(stream, lease)) break;
+      ready[count++] = WorkOf(layer, lease);
+    } while (count < ready.size() && stream.HasReady());
+    if (count == 0) break;
+    const std::span<const ExpertWork> experts = std::span(ready).first(count);
+    ComputePairs(layer, experts, x);
+    for (const ExpertWork& expert : experts) store_->Release(expert.lease);
   }
   if (failed_) return;
+  const auto* const outputs =
+      reinterpret_cast<const float*>(scratch_.data() + plan_.expert_outputs);
+  const ptrdiff_t hidden = x.cols;
   float* const sums = Floats(out);
   std::fill(sums, sums + params_.rows * hidden, 0.0f);
   // Pairs are ordered by expert, so each row adds its experts in ascending id.
@@ -185,26 +243,32 @@ void CpuBackend::RunFewRows(const ExpertLayerInfo& layer, ExpertStream& stream, 
   }
 }
 
+// ---- Many rows: prefill.
+
 void CpuBackend::RunManyRows(const ExpertLayerInfo& layer, ExpertStream& stream, Tensor x,
                              Tensor out) {
-  auto* const inputs = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inputs);
+  auto* const inner = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inner);
   auto* const outputs = reinterpret_cast<float*>(scratch_.data() + plan_.expert_outputs);
   const float* const rows = Floats(x);
   float* const sums = Floats(out);
   const ptrdiff_t hidden = x.cols;
+  const ptrdiff_t intermediate = layer.gate.rows;
+  const Rounding rounding = RoundingFor(layer.gate);
+  const Rounding down_rounding = RoundingFor(layer.down);
   std::fill(sums, sums + params_.rows * hidden, 0.0f);
   ExpertLease lease;
   while (NextExpert(stream, lease)) {
-    const int32_t begin = routing_.pair_begin[lease.expert];
-    const int32_t count = routing_.pair_begin[lease.expert + 1] - begin;
-    const int32_t* const pairs = routing_.pairs + begin;
-    ForRows(count, [&](int32_t i) {
-      std::memcpy(inputs + i * hidden, rows + pairs[i] / routing_.top_k * hidden,
-                  static_cast<size_t>(hidden) * sizeof(float));
-    });
-    ComputeExpert(layer, lease.blob, inputs, count, outputs);
+    const ExpertWork expert = WorkOf(layer, lease);
+    const int32_t n = expert.count;
+    const int32_t* const pairs = routing_.pairs + expert.begin;
+    PrepareRows(expert.gate, rounding, n,
+                [&](int32_t i) { return rows + pairs[i] / routing_.top_k * hidden; });
+    GatedPrepared(expert.gate, expert.up, rounding, layer.weights.activation, n, inner,
+                  inner + n * intermediate, intermediate);
+    Prepare(expert.down, down_rounding, inner, intermediate, n);
+    MatMulPrepared(expert.down, down_rounding, n, outputs, hidden);
     store_->Release(lease);
-    ForRows(count, [&](int32_t i) {
+    ForRows(n, [&](int32_t i) {
       kernels_.accumulate(routing_.weights[pairs[i]], outputs + i * hidden,
                           static_cast<int>(hidden), sums + pairs[i] / routing_.top_k * hidden);
     });

@@ -67,6 +67,34 @@ struct Vec {
     odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
   }
 
+  // Within quarters of a vector first, then whole quarters: twice as fast as by permutes of two
+  // vectors.
+  [[gnu::always_inline]] static void Transpose(F (&x)[16]) {
+    F pairs[16];
+    for (int i = 0; i < 16; i += 2) {
+      pairs[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+      pairs[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    // Quarter q of quads[4 i + j] has column 4 q + j of rows 4 i to 4 i + 3.
+    F quads[16];
+    for (int i = 0; i < 16; i += 4) {
+      quads[i] = Unpack<false>(pairs[i], pairs[i + 2]);
+      quads[i + 1] = Unpack<true>(pairs[i], pairs[i + 2]);
+      quads[i + 2] = Unpack<false>(pairs[i + 1], pairs[i + 3]);
+      quads[i + 3] = Unpack<true>(pairs[i + 1], pairs[i + 3]);
+    }
+    for (int j = 0; j < 4; ++j) {
+      const F even_low = _mm512_shuffle_f32x4(quads[j], quads[4 + j], 0x88);
+      const F odd_low = _mm512_shuffle_f32x4(quads[j], quads[4 + j], 0xdd);
+      const F even_high = _mm512_shuffle_f32x4(quads[8 + j], quads[12 + j], 0x88);
+      const F odd_high = _mm512_shuffle_f32x4(quads[8 + j], quads[12 + j], 0xdd);
+      x[j] = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
+      x[4 + j] = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
+      x[8 + j] = _mm512_shuffle_f32x4(even_low, even_high, 0xdd);
+      x[12 + j] = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
+    }
+  }
+
   static F LoadF16(const uint16_t* p) { return _mm512_cvtph_ps(Load256(p)); }
   static void StoreF16(uint16_t* p, F x) {
     _mm256_storeu_si256(As256(p),
@@ -177,6 +205,13 @@ struct Vec {
   }
 
  private:
+  template <bool kHigh>
+  static F Unpack(F a, F b) {
+    const __m512d low = _mm512_castps_pd(a);
+    const __m512d high = _mm512_castps_pd(b);
+    return _mm512_castpd_ps(kHigh ? _mm512_unpackhi_pd(low, high) : _mm512_unpacklo_pd(low, high));
+  }
+
   // The upper half of lane l takes 16-bit word l * kGroups / 16; the lower half is zeroed.
   template <int kGroups>
   static F Spread(I words) {

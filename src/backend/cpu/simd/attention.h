@@ -259,7 +259,7 @@ struct Attention {
               const int clamped = position < count ? position : count - 1;
               square[i] = LoadKv<kType>(run.k, (first + clamped) * run.k_stride + begin + d);
             }
-            Unshuffle<V, kLanes, Log2(kLanes)>(square);
+            Transpose<V>(square);
             Unroll<kLanes>([&](auto i) __attribute__((always_inline)) {
               V::Store(keys + (d + i) * kColumns + half * kLanes, square[i]);
             });

@@ -324,7 +324,7 @@ struct Matmul {
             square[i] = V::FloatBits(V::LoadWordsPartial(row[i] + at, words));
           }
         }
-        Unshuffle<V, kLanes, Log2(kLanes)>(square);
+        Transpose<V>(square);
         Unroll<kLanes>([&](auto word) __attribute__((always_inline)) {
           if (word >= words) return;
           const I packed = V::IntBits(square[word]);

@@ -304,7 +304,7 @@ struct QuantisedMatmul {
           square[i] = V::FloatBits(V::LoadWordsPartial(data[i] + word * 4, words - word));
         }
       }
-      Unshuffle<V, kLanes, Log2(kLanes)>(square);
+      Transpose<V>(square);
       Unroll<kLanes>([&](auto i) __attribute__((always_inline)) {
         if (word + i >= words) return;
         const I packed = V::IntBits(square[i]);
@@ -349,7 +349,7 @@ struct QuantisedMatmul {
           square[i] = V::LoadBf16Partial(values + at[i] + g, groups - g);
         }
       }
-      Unshuffle<V, kLanes, Log2(kLanes)>(square);
+      Transpose<V>(square);
       Unroll<kLanes>([&](auto i) __attribute__((always_inline)) {
         if (g + i >= groups) return;
         for (int r = 0; r < kRepeat; ++r) {
@@ -402,43 +402,59 @@ struct QuantisedMatmul {
     }
   }
 
-  // Asks for the packed weights of the next tile while panels pass over this one, a share of them
+  // Asks for what the next tile is decoded from while panels pass over this one, a share of it
   // before each: kColumns short streams at once are more than hardware recognises.
   class Prefetcher {
    public:
+    // The tile after the one of weight rows from `row` and columns up to `end`, in `steps` shares.
     Prefetcher(const WeightMatrix& w, int row, int row_end, int end, int steps) {
-      int begin = end;
-      if (end == w.cols) {
-        begin = 0;
-        row += kColumns;
+      const bool next_rows = end == w.cols;
+      const int begin = next_rows ? 0 : end;
+      row += next_rows ? kColumns : 0;
+      const int rows = row_end - row < kColumns ? row_end - row : kColumns;
+      if (rows <= 0) return;
+      const int cols = w.cols - begin < kTileCols ? w.cols - begin : kTileCols;
+      Add(Matmul<V, W>::Row(w, row) + ptrdiff_t{begin} / W::kPerWord * 4, rows,
+          static_cast<ptrdiff_t>(RowBytes(w)), ptrdiff_t{cols} / W::kPerWord * 4);
+      if (next_rows) {
+        const ptrdiff_t groups = Groups(w);
+        Add(w.scales + row * groups, 1, 0, rows * groups * 2);
+        Add(w.biases + row * groups, 1, 0, rows * groups * 2);
       }
-      const int next_end = begin + kTileCols < w.cols ? begin + kTileCols : w.cols;
-      row_bytes_ = static_cast<ptrdiff_t>(RowBytes(w));
-      at_ = Matmul<V, W>::Row(w, row) + ptrdiff_t{begin} / W::kPerWord * 4;
-      lines_per_row_ = ((next_end - begin) / W::kPerWord * 4 + kLine - 1) / kLine;
-      rows_ = row_end - row < kColumns ? row_end - row : kColumns;
-      const int lines = rows_ > 0 ? rows_ * lines_per_row_ : 0;
-      lines_per_step_ = (lines + steps - 1) / steps;
+      lines_per_step_ = (lines_ + steps - 1) / steps;
     }
 
     [[gnu::always_inline]] void Step() {
-      for (int i = 0; i < lines_per_step_ && rows_ > 0; ++i) {
-        V::Prefetch(at_ + ptrdiff_t{line_} * kLine);
-        if (++line_ == lines_per_row_) {
-          line_ = 0;
-          at_ += row_bytes_;
-          --rows_;
-        }
+      for (int i = 0; i < lines_per_step_ && area_ < areas_; ++i) {
+        Area& area = area_list_[area_];
+        V::Prefetch(area.row + ptrdiff_t{line_} * kLine);
+        if (++line_ < area.lines) continue;
+        line_ = 0;
+        area.row += area.stride;
+        if (--area.rows == 0) ++area_;
       }
     }
 
    private:
     static constexpr int kLine = 64;
-    const std::byte* at_;
-    ptrdiff_t row_bytes_;
-    int lines_per_row_;
-    int rows_;
-    int lines_per_step_;
+    struct Area {
+      const char* row;
+      ptrdiff_t stride;
+      int rows;
+      int lines;  // of a row
+    };
+
+    void Add(const void* at, int rows, ptrdiff_t stride, ptrdiff_t row_bytes) {
+      const int lines = static_cast<int>((row_bytes + kLine - 1) / kLine);
+      area_list_[areas_++] = {static_cast<const char*>(at), stride, rows, lines};
+      lines_ += rows * lines;
+    }
+
+    Area area_list_[3];
+    int areas_ = 0;
+    int lines_ = 0;
+    int lines_per_step_ = 0;
+    int area_ = 0;
     int line_ = 0;
   };
 };

@@ -257,7 +257,7 @@ struct Recurrent {
         for (int i = 0; i < kLanes; ++i) {
           square[i] = half + i < count ? V::Load(x + ptrdiff_t{half + i} * dim + d) : V::Zero();
         }
-        Unshuffle<V, kLanes, Log2(kLanes)>(square);
+        simd::Transpose<V>(square);
         Unroll<kLanes>([&](auto i) __attribute__((always_inline)) {
           V::Store(tile + (d + i) * kColumns + half, square[i]);
         });
@@ -395,7 +395,7 @@ struct Recurrent {
           square[i] = V::Mul(V::Set(chunk.since[row + i]),
                              V::Load(chunk.corrections + (row + i) * kColumns + half));
         }
-        Unshuffle<V, kLanes, Log2(kLanes)>(square);
+        simd::Transpose<V>(square);
         for (int i = 0; i < kLanes; ++i) {
           V::Store(
               chunk.correction_panels + PanelOffset(half + i, chunk.padded_rows) + row * kHeight,

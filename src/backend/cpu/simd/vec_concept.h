@@ -38,7 +38,7 @@ template <int kCount, typename F>
 }
 
 // Takes the kCount vectors as one sequence and moves the lowest kStages bits of each element's
-// index to the top. With kCount = kLanes = 2^kStages that transposes a square.
+// index to the top. With kCount = kLanes = 2^kStages that transposes a square; see Transpose.
 template <typename V, int kCount, int kStages>
 [[gnu::always_inline]] inline void Unshuffle(typename V::F (&x)[kCount]) {
   Unroll<kStages>([&](auto) __attribute__((always_inline)) {
@@ -53,5 +53,15 @@ template <typename V, int kCount, int kStages>
 constexpr int Log2(int n) { return n <= 1 ? 0 : 1 + Log2(n / 2); }
 
 constexpr int RoundUp(int n, int multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Element i of vector j becomes element j of vector i; V may know a faster way.
+template <typename V>
+[[gnu::always_inline]] inline void Transpose(typename V::F (&x)[V::kLanes]) {
+  if constexpr (requires { V::Transpose(x); }) {
+    V::Transpose(x);
+  } else {
+    Unshuffle<V, V::kLanes, Log2(V::kLanes)>(x);
+  }
+}
 
 }  // namespace mference::cpu::simd
