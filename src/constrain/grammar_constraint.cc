@@ -92,6 +92,7 @@ GrammarConstraint::Mask& GrammarConstraint::Find(uint32_t limit, bool* valid) {
 }
 
 void GrammarConstraint::Compute(uint32_t limit, Mask* mask) {
+  if (text_masks_->size() >= kMaxTextMasks) text_masks_ = std::make_unique<TextMaskCache>();
   mask->set = now_;
   mask->need = 0;
   std::fill(mask->words.begin(), mask->words.end(), 0);
@@ -117,16 +118,8 @@ bool GrammarConstraint::IsWideText(const Configuration& at) const {
   return text && state.exit != GrammarState::kManyExits && grammar_->automaton(state.a).wide();
 }
 
-const TextMask& GrammarConstraint::TextMaskFor(const Configuration& at) {
-  const GrammarState& state = grammar_->state(at.state);
-  const Dfa& automaton = grammar_->automaton(state.a);
-  const bool shared = IsShared(automaton);
-  if (!shared && text_masks_->size() >= kMaxTextMasks) {
-    text_masks_ = std::make_unique<TextMaskCache>();
-  }
-  TextMaskCache& cache = shared ? trie_->shared_masks() : *text_masks_;
-  return cache.Get(*trie_, automaton, static_cast<Dfa::State>(at.position), state.exit,
-                   state.kind == Kind::kCounted);
+TextMaskCache& GrammarConstraint::CacheFor(const Dfa& automaton) {
+  return IsShared(automaton) ? trie_->shared_masks() : *text_masks_;
 }
 
 void GrammarConstraint::AddText(const Configuration& at, uint32_t limit, Mask* mask) {
@@ -136,14 +129,18 @@ void GrammarConstraint::AddText(const Configuration& at, uint32_t limit, Mask* m
   const uint32_t missing = counted && at.count < state.min ? state.min - at.count : 0;
   const uint32_t rounds = counted && state.max != UINT32_MAX ? state.max - at.count : UINT32_MAX;
   const uint32_t after = matcher_.AfterText(at) + (state.kind == Kind::kKey ? 1 : 0);
-  const TextMask& text = TextMaskFor(at);
+  const auto position = static_cast<Dfa::State>(at.position);
+  TextMaskCache& cache = CacheFor(automaton);
+  const TextMask& text = cache.Get(*trie_, automaton, position, state.exit, counted);
   const uint32_t most = automaton.max_distance() + missing + after;
   mask->need = std::max(mask->need, most);
   if (most <= limit) {
     AddInside(text, rounds, mask);
+  } else if (after <= limit && missing == 0 && rounds == UINT32_MAX) {
+    AddAll(cache.Within(*trie_, automaton, position, limit - after), mask);
   } else if (after <= limit) {
-    AddTokensWithin(*trie_, automaton, static_cast<Dfa::State>(at.position), missing, rounds,
-                    limit - after, mask->words.data());
+    AddTokensWithin(*trie_, automaton, position, missing, rounds, limit - after,
+                    mask->words.data());
   }
   AddExits(text, at, limit, mask);
 }
@@ -158,7 +155,11 @@ void GrammarConstraint::AddInside(const TextMask& text, uint32_t rounds, Mask* m
     }
     inside = &words_;
   }
-  for (size_t i = 0; i < mask->words.size(); ++i) mask->words[i] |= (*inside)[i];
+  AddAll(*inside, mask);
+}
+
+void GrammarConstraint::AddAll(const std::vector<uint64_t>& words, Mask* mask) {
+  for (size_t i = 0; i < mask->words.size(); ++i) mask->words[i] |= words[i];
 }
 
 void GrammarConstraint::AddExits(const TextMask& text, const Configuration& at, uint32_t limit,

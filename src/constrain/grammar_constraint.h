@@ -56,12 +56,13 @@ class GrammarConstraint final : public TokenConstraint {
   bool IsWideText(const Configuration& at) const;
   void AddText(const Configuration& at, uint32_t limit, Mask* mask);
   void AddInside(const TextMask& text, uint32_t rounds, Mask* mask);
+  static void AddAll(const std::vector<uint64_t>& words, Mask* mask);
   void AddExits(const TextMask& text, const Configuration& at, uint32_t limit, Mask* mask);
   void Walk(const Configurations& set, TokenTrie::Node begin, TokenTrie::Node end, size_t depth,
             uint32_t limit, Mask* mask);
   void AddTokens(TokenTrie::Node node, const Configurations& after, uint32_t limit,
                  Mask* mask) const;
-  const TextMask& TextMaskFor(const Configuration& at);
+  TextMaskCache& CacheFor(const Dfa& automaton);
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<const TokenTrie> trie_;

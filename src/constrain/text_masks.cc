@@ -79,31 +79,6 @@ class TextMaskBuilder {
 
 }  // namespace
 
-size_t TextMask::memory_bytes() const {
-  return sizeof(*this) + inside.size() * sizeof(uint64_t) + exits.size() * sizeof(Exit) +
-         prefixes.size() + (by_rounds.size() + at_most.size()) * sizeof(uint32_t);
-}
-
-const TextMask& TextMaskCache::Get(const TokenTrie& trie, const Dfa& automaton, Dfa::State state,
-                                   uint16_t exit, bool counted) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<const TextMask>& mask = masks_[{&automaton, state, exit, counted}];
-  if (mask == nullptr) mask = TextMaskBuilder(trie, automaton, exit, counted).Build(state);
-  return *mask;
-}
-
-size_t TextMaskCache::memory_bytes() const {
-  const std::lock_guard lock(mutex_);
-  size_t bytes = 0;
-  for (const auto& [key, mask] : masks_) bytes += mask->memory_bytes();
-  return bytes;
-}
-
-size_t TextMaskCache::size() const {
-  const std::lock_guard lock(mutex_);
-  return masks_.size();
-}
-
 namespace {
 
 struct Within {
@@ -132,6 +107,43 @@ void AddTokensWithin(const TokenTrie& trie, const Dfa& automaton, Dfa::State sta
                      uint32_t missing, uint32_t rounds, uint32_t limit, uint64_t* words) {
   Within{.trie = trie, .automaton = automaton, .limit = limit, .words = words}.Walk(
       0, trie.size(), state, missing, rounds);
+}
+
+size_t TextMask::memory_bytes() const {
+  return sizeof(*this) + inside.size() * sizeof(uint64_t) + exits.size() * sizeof(Exit) +
+         prefixes.size() + (by_rounds.size() + at_most.size()) * sizeof(uint32_t);
+}
+
+const TextMask& TextMaskCache::Get(const TokenTrie& trie, const Dfa& automaton, Dfa::State state,
+                                   uint16_t exit, bool counted) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<const TextMask>& mask = masks_[{&automaton, state, exit, counted}];
+  if (mask == nullptr) mask = TextMaskBuilder(trie, automaton, exit, counted).Build(state);
+  return *mask;
+}
+
+const std::vector<uint64_t>& TextMaskCache::Within(const TokenTrie& trie, const Dfa& automaton,
+                                                   Dfa::State state, uint32_t slack) {
+  const std::lock_guard lock(mutex_);
+  std::vector<uint64_t>& words = within_[{&automaton, state, slack}];
+  if (words.empty()) {
+    words.resize(trie.mask_words());
+    AddTokensWithin(trie, automaton, state, /*missing=*/0, Regex::kUnbounded, slack, words.data());
+  }
+  return words;
+}
+
+size_t TextMaskCache::memory_bytes() const {
+  const std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [key, words] : within_) bytes += words.size() * sizeof(uint64_t);
+  for (const auto& [key, mask] : masks_) bytes += mask->memory_bytes();
+  return bytes;
+}
+
+size_t TextMaskCache::size() const {
+  const std::lock_guard lock(mutex_);
+  return masks_.size() + within_.size();
 }
 
 }  // namespace mference

@@ -47,13 +47,19 @@ class TextMaskCache {
   // `exit`: a byte, or GrammarState::kNoExit.
   const TextMask& Get(const TokenTrie& trie, const Dfa& automaton, Dfa::State state, uint16_t exit,
                       bool counted);
+  // The tokens that stay inside a text and are followed by at most `slack` more bytes to its end:
+  // near the end of a reply, where every slack comes once.
+  const std::vector<uint64_t>& Within(const TokenTrie& trie, const Dfa& automaton, Dfa::State state,
+                                      uint32_t slack);
   size_t memory_bytes() const;
   size_t size() const;
 
  private:
   using Key = std::tuple<const Dfa*, Dfa::State, uint16_t, bool>;
+  using WithinKey = std::tuple<const Dfa*, Dfa::State, uint32_t>;
   mutable std::mutex mutex_;
   std::map<Key, std::unique_ptr<const TextMask>> masks_;
+  std::map<WithinKey, std::vector<uint64_t>> within_;
 };
 
 // The tokens that stay inside a text and are followed by at most `limit` more bytes to its end:
