@@ -8,6 +8,7 @@
 #include "cli/interrupts.h"
 #include "cli/load_flags.h"
 #include "cli/model_argument.h"
+#include "cli/prompt_cache_flags.h"
 #include "server/http/origin.h"
 #include "server/server.h"
 #include "server/tailnet.h"
@@ -46,12 +47,6 @@ server::LogLevel ParseLogLevel(const std::string& text) {
 bool ParseThinking(const std::string& text) {
   if (text == "off") return false;
   if (text == "auto") return true;
-  Fail(ErrorCode::kInvalidArgument, "expected off or auto");
-}
-
-PromptCacheOptions::Memory ParseCacheMode(const std::string& text) {
-  if (text == "off") return PromptCacheOptions::Memory::kOff;
-  if (text == "auto") return PromptCacheOptions::Memory::kAuto;
   Fail(ErrorCode::kInvalidArgument, "expected off or auto");
 }
 
@@ -158,20 +153,7 @@ void AddServeCommand(CommandSet& commands) {
               server.http.all_bodies_bytes =
                   std::max(server.http.all_bodies_bytes, server.http.body_bytes);
             });
-  PromptCacheOptions& cache = flags->load.options.prompt_cache;
-  cache.memory = PromptCacheOptions::Memory::kAuto;
-  cache.on_warning = [](const std::string& message) { Console().Note("warning: {}\n", message); };
-  cache.on_check = [](const PrefillCheck& check) { Console().Note("{}\n", check.Message()); };
-  AddParsed(command, "--prompt-cache-mode", "MODE",
-            "Keep the state of several conversations in memory: auto (default) or off",
-            [&cache](const std::string& text) { cache.memory = ParseCacheMode(text); });
-  AddPath(command, "--prompt-cache", "DIR", "Keep it on disk too, for after a restart",
-          cache.directory);
-  AddParsed(command, "--prompt-cache-limit", "SIZE", "Most bytes in that directory (8G)",
-            [&cache](const std::string& text) { cache.limit_bytes = ParseByteCount(text); });
-  AddSwitch(command, "--prompt-cache-clear", "Empty that directory first", cache.clear);
-  AddSwitch(command, "--prompt-cache-verify",
-            "Compute every reused prompt from nothing too, and compare (slow)", cache.verify);
+  DeclarePromptCacheFlags(command, flags->load.options.prompt_cache);
   AddParsed(command, "--thinking", "MODE",
             "Reasoning where a request does not say: off (default) or auto",
             [&server](const std::string& text) { server.thinking = ParseThinking(text); });
