@@ -121,7 +121,7 @@ SequenceState::SequenceState(const StateLayout& layout, int64_t context, MemoryL
     offsets_.push_back(offset);
     offset += RoundUp(static_cast<uint64_t>(rows_.back() * block.row_bytes), kBlockAlignment);
   }
-  memory_ = Slab(ledger, "sequence state", offset);
+  memory_ = Slab(ledger, "sequence state", offset, Slab::Pages::kInBackground);
 }
 
 void SequenceState::BeginStep(int64_t rows) {

@@ -27,4 +27,12 @@ PagesState KeepPages(std::span<const std::byte> mapping) {
   return PagesState::kPrefaulted;
 }
 
+bool PopulatePages(std::span<std::byte> memory) {
+#ifdef MADV_POPULATE_WRITE
+  return madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0;
+#else
+  return memory.empty();
+#endif
+}
+
 }  // namespace mference

@@ -15,4 +15,8 @@ enum class PagesState {
 // where the limits allow. Blocks for as long as that takes; thread-safe.
 PagesState KeepPages(std::span<const std::byte> mapping);
 
+// Brings pages of anonymous memory into being without changing what they hold, so that it may be
+// written to meanwhile, also by devices. False where the kernel (before Linux 5.14) cannot.
+bool PopulatePages(std::span<std::byte> memory);
+
 }  // namespace mference

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -16,10 +17,17 @@ class Slab {
  public:
   static constexpr size_t kAlignment = size_t{2} << 20;
 
-  Slab() = default;
-  // Throws kOutOfBudget (the ledger refuses) or kIo (the kernel refuses). With `prefault` every
-  // page is touched now, so that later writes never fault.
-  Slab(MemoryLedger& ledger, const std::string& part, size_t bytes, bool prefault = false);
+  Slab();
+  // When pages come into being. Touching memory for the first time can take as long as reading it
+  // from disk (1 to 4 s per GiB in some virtual machines).
+  enum class Pages : uint8_t {
+    kWhenTouched,
+    kNow,
+    kInBackground,  // a thread populates them from the first on, while they may already be used
+  };
+  // Throws kOutOfBudget (the ledger refuses) or kIo (the kernel refuses).
+  Slab(MemoryLedger& ledger, const std::string& part, size_t bytes,
+       Pages pages = Pages::kWhenTouched);
   ~Slab();
   Slab(Slab&& other) noexcept;
   Slab& operator=(Slab&& other) noexcept;
@@ -27,13 +35,18 @@ class Slab {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data_, size_}; }
+  // Returns when a thread that populates pages, if there is one, is done.
+  void WaitUntilPopulated() const;
 
  private:
+  struct Populating;
+
   Reservation reservation_;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
+  std::unique_ptr<Populating> populating_;
 };
 
 }  // namespace mference

@@ -87,7 +87,7 @@ class DiskBench {
         seconds_(seconds),
         ledger_(piece * static_cast<uint64_t>(most_depth)),
         memory_(ledger_, "measurement", piece * static_cast<uint64_t>(most_depth),
-                /*prefault=*/true) {}
+                Slab::Pages::kNow) {}
 
   std::span<std::byte> memory() const { return memory_.bytes(); }
 
@@ -145,10 +145,12 @@ class DiskBench {
     std::vector<std::thread> threads;
     for (int thread = 0; thread < depth; ++thread) {
       threads.emplace_back([&, thread] {
-        for (int i = 0; SecondsSince(start) < seconds_ / 4; i = (i + 1) % places_each) {
+        int i = 0;
+        do {
           ReadBlob(reads[static_cast<size_t>(thread * places_each + i)]);
+          i = (i + 1) % places_each;
           ++count;
-        }
+        } while (SecondsSince(start) < seconds_ / 4);
       });
     }
     for (std::thread& thread : threads) thread.join();

@@ -162,6 +162,7 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   backend->ReserveScratch(plan.chunk_rows, ledger);
 
   auto slots = std::make_unique<HostSlotMemory>(ledger, plan.slots, input.slot_facts.blob_bytes);
+  loaded->slot_memory_ = slots.get();
   const uint64_t expert_bytes =
       static_cast<uint64_t>(plan.all_experts) * input.slot_facts.blob_bytes;
   const IoChoice io = ChooseIo(options.expert_io, expert_bytes, ReadMachineMemory().usable_bytes());
@@ -228,6 +229,7 @@ std::string LoadedModel::io_description() const {
 
 void LoadedModel::FinishLoading() {
   if (weights_kept_.valid()) weights_kept_.wait();
+  slot_memory_->WaitUntilPopulated();
   directory_.FinishVerification();
 }
 

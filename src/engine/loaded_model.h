@@ -25,6 +25,7 @@
 #include "experts/expert_store.h"
 #include "experts/policy_choice.h"
 #include "experts/slot_count.h"
+#include "experts/slot_memory.h"
 #include "format/model_directory.h"
 #include "model/model.h"
 
@@ -60,8 +61,8 @@ struct LoadOptions {
   ElementType kv_type = ElementType::kF16;
   PromptCacheOptions prompt_cache;
   std::vector<LedgerPart> other_parts;  // what else the process will hold; counted in the budget
-  bool precise = false;  // activations in FP32 throughout, also in prefill
-  int threads = 0;       // 0: every processor we may use
+  bool precise = false;                 // activations in FP32 throughout, also in prefill
+  int threads = 0;                      // 0: every processor we may use
   std::string kernels = "auto";
   VerifyPolicy verify = VerifyPolicy::kAuto;
   // Tests and tools may supply their own way to read blobs.
@@ -141,6 +142,7 @@ class LoadedModel {
   std::string io_reason_;
   // Brings resident weights into memory while other things happen. Last: ends before they go.
   std::future<PagesState> weights_kept_;
+  const HostSlotMemory* slot_memory_ = nullptr;  // the store's
 };
 
 // The parts of a plan that are known without loading: what a directory's files say. The budget, the

@@ -74,11 +74,17 @@ void NextUsePolicy::OnRequest(int layer, std::span<const int32_t> experts) {
   for (const int32_t expert : experts) asked_[static_cast<size_t>(expert)] = 1;
   const uint32_t turn = ++layer_turns_[static_cast<size_t>(layer)];
   const float unit = RateUnit(turn, kRateHalfLife);
+  // A step of many tokens asks for most experts of the layer, and says little of each: it counts as
+  // one turn in which each was chosen with the share that a single token chooses.
+  fewest_asked_ = std::min(fewest_asked_, experts.size());
+  const bool wide = experts.size() > 2 * fewest_asked_;
+  const float weight =
+      wide ? static_cast<float>(fewest_asked_) / static_cast<float>(experts.size()) : 1.0f;
   Expert* const of_layer = experts_.data() + static_cast<ptrdiff_t>(KeyOf(layer, 0));
   for (int i = 0; i < experts_per_layer_; ++i) {
     Expert& expert = of_layer[i];
     const bool chosen = std::exchange(asked_[static_cast<size_t>(i)], uint8_t{0}) != 0;
-    if (turn > 1) {
+    if (turn > 1 && !wide) {
       Kind& kind = kinds_[expert.kind];
       kind.turns += 1;
       kind.chosen += chosen ? 1 : 0;
@@ -88,7 +94,7 @@ void NextUsePolicy::OnRequest(int layer, std::span<const int32_t> experts) {
         kind.chosen /= 2;
       }
     }
-    expert.rate += unit * ((chosen ? 1.0f : 0.0f) - expert.rate);
+    expert.rate += unit * ((chosen ? weight : 0.0f) - expert.rate);
     if (chosen) expert.last_turn = turn;
     Classify(expert, turn, unit);
   }

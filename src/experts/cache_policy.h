@@ -158,6 +158,7 @@ class NextUsePolicy : public ResidentPolicy {
   std::vector<Expert> experts_;        // [layers * experts_per_layer]
   std::vector<uint32_t> layer_turns_;  // [layers]
   std::vector<uint8_t> asked_;         // [experts_per_layer], scratch
+  size_t fewest_asked_ = SIZE_MAX;     // of one request: what one token asks for
   std::vector<Kind> kinds_;            // [kAgeClasses * kRateClasses]
 };
 

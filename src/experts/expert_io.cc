@@ -63,6 +63,7 @@ std::unique_ptr<BlobReader> MakeBlobReader(const IoChoice& choice, const ReaderO
                              .queue_depth = options.queue_depth,
                              .target_requests = options.target_requests};
     std::string why;
+    if (!options.register_buffers) region = {};
     if (auto reader = MakeUringReader(uring, region, slot_bytes, why)) return reader;
     if (refusal != nullptr) *refusal = why;
   }

@@ -27,6 +27,6 @@ uint64_t SlotBytes(uint64_t blob_bytes) { return RoundUp(blob_bytes, SlotMemory:
 HostSlotMemory::HostSlotMemory(MemoryLedger& ledger, int slots, uint64_t blob_bytes)
     : slots_(slots),
       slot_bytes_(SlotBytes(blob_bytes)),
-      slab_(ledger, "expert slots", PoolBytes(slots, blob_bytes), /*prefault=*/true) {}
+      slab_(ledger, "expert slots", PoolBytes(slots, blob_bytes), Slab::Pages::kInBackground) {}
 
 }  // namespace mference

@@ -37,7 +37,8 @@ class SlotMemory {
 // Bytes of a slot for blobs of `blob_bytes`.
 uint64_t SlotBytes(uint64_t blob_bytes);
 
-// Slots in one 2 MiB-aligned slab of huge pages, prefaulted at construction.
+// Slots in one 2 MiB-aligned slab of huge pages, which come into being in the background, first
+// slots first, while the first reads already land.
 class HostSlotMemory : public SlotMemory {
  public:
   // Reserves slots * SlotBytes(blob_bytes) in `ledger` as "expert slots" before mapping it. Throws
@@ -49,6 +50,8 @@ class HostSlotMemory : public SlotMemory {
   std::byte* ReadTarget(int slot) override { return SlotAddress(slot); }
   const std::byte* Commit(int slot) override { return SlotAddress(slot); }
   std::span<std::byte> ReadRegion() override { return slab_.bytes(); }
+  // Returns when no slot will fault any more.
+  void WaitUntilPopulated() const { slab_.WaitUntilPopulated(); }
 
  private:
   std::byte* SlotAddress(int slot) {

@@ -96,8 +96,8 @@ class UringReader : public BlobReader {
   }
 
   std::string Describe() const override {
-    return fmt::format("io_uring with up to {} requests in flight, {}", options_.queue_depth,
-                       buffers_.empty() ? buffers_refusal_ : "registered buffers");
+    return fmt::format("io_uring with up to {} requests in flight{}", options_.queue_depth,
+                       buffers_.empty() ? buffers_refusal_ : ", registered buffers");
   }
 
  private:
@@ -127,7 +127,7 @@ class UringReader : public BlobReader {
         io_uring_register_buffers(&ring_, buffers_.data(), static_cast<unsigned>(buffers_.size()));
     if (error == 0) return;
     buffers_.clear();
-    buffers_refusal_ = fmt::format("buffers not registered ({})", std::strerror(-error));
+    buffers_refusal_ = fmt::format(", buffers not registered ({})", std::strerror(-error));
   }
 
   // Registered buffer that holds all of [target, target + bytes), or -1.

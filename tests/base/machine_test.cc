@@ -54,5 +54,42 @@ TEST_F(MachineMemoryTest, Version1GroupsAndTheirNoLimitMark) {
   EXPECT_EQ(memory.usable_bytes(), 1000000000u);
 }
 
+TEST_F(MachineMemoryTest, TheChargeOfAVersion1Group) {
+  Write("proc/self/cgroup", "9:cpu,cpuacct:/x\n5:memory:/docker/abc\n0::/\n");
+  const std::string group = "sys/fs/cgroup/memory/docker/abc/";
+  Write(group + "memory.usage_in_bytes", "5000\n");
+  Write(group + "memory.max_usage_in_bytes", "7000\n");
+  Write(group + "memory.failcnt", "3\n");
+  Write(group + "memory.stat", "cache 1\nrss 2\ntotal_cache 2000\ntotal_rss 3000\n");
+  const std::optional<GroupCharge> charge = ReadGroupCharge(root_);
+  ASSERT_TRUE(charge);
+  EXPECT_EQ(charge->bytes, 5000u);
+  EXPECT_EQ(charge->peak_bytes, 7000u);
+  EXPECT_EQ(charge->anonymous_bytes, 3000u);
+  EXPECT_EQ(charge->file_bytes, 2000u);
+  EXPECT_EQ(charge->limit_hits, 3u);
+}
+
+TEST_F(MachineMemoryTest, TheChargeOfAVersion2Group) {
+  Write("proc/self/cgroup", "0::/user/app\n");
+  const std::string group = "sys/fs/cgroup/user/app/";
+  Write(group + "memory.current", "5000\n");
+  Write(group + "memory.events", "low 0\nhigh 1\nmax 4\noom 0\n");
+  Write(group + "memory.stat", "anon 3000\nfile 2000\nfile_mapped 1\n");
+  const std::optional<GroupCharge> charge = ReadGroupCharge(root_);
+  ASSERT_TRUE(charge);
+  EXPECT_EQ(charge->bytes, 5000u);
+  EXPECT_EQ(charge->peak_bytes, 0u);  // older kernels do not keep it
+  EXPECT_EQ(charge->anonymous_bytes, 3000u);
+  EXPECT_EQ(charge->file_bytes, 2000u);
+  EXPECT_EQ(charge->limit_hits, 4u);
+}
+
+TEST_F(MachineMemoryTest, TheRootGroupIsNobodysCharge) {
+  Write("proc/self/cgroup", "5:memory:/\n0::/\n");
+  Write("sys/fs/cgroup/memory/memory.usage_in_bytes", "5000\n");
+  EXPECT_FALSE(ReadGroupCharge(root_));
+}
+
 }  // namespace
 }  // namespace mference

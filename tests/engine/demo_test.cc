@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "engine/golden_model.h"
+#include "experts/replay.h"
 
 namespace mference {
 namespace {
@@ -163,6 +164,45 @@ TEST_F(DemoTest, PerplexityAndRoutingOfTheHeldOutWindows) {
   RecordProperty("wrong_sets", std::to_string(wrong_sets));
   // Of 98,304 choices, those with a margin below 1e-4 may fall the other way: some 0.1 %.
   EXPECT_LE(wrong_sets, 98u);
+}
+
+// The committed trace is the reference's routing, but for near ties; and on it the default policy
+// of the expert cache is the best of those there are.
+TEST_F(DemoTest, TheCommittedTraceIsTheReferencesRouting) {
+  const RoutingTrace trace =
+      ReadTrace(std::filesystem::path(MFERENCE_TEST_DATA) / "demo/routing.trace");
+  ASSERT_EQ(trace.tokens(), 8 * 1024);
+  ASSERT_EQ(trace.routed_layers.size(), kLayers);
+  const std::vector<int32_t> expected = reference_.Ints("trace.experts");
+  size_t at = 0;
+  size_t token = 0;
+  size_t wrong_sets = 0;
+  for (const int32_t rows : trace.rows) {
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      for (size_t row = 0; row < static_cast<size_t>(rows); ++row, at += kTopK) {
+        const auto from =
+            expected.begin() + static_cast<ptrdiff_t>((layer * 8192 + token + row) * kTopK);
+        std::vector<int32_t> chosen(from, from + kTopK);
+        std::sort(chosen.begin(), chosen.end());
+        const auto got = trace.experts.begin() + static_cast<ptrdiff_t>(at);
+        if (!std::equal(chosen.begin(), chosen.end(), got)) ++wrong_sets;
+      }
+    }
+    token += static_cast<size_t>(rows);
+  }
+  EXPECT_LE(wrong_sets, 98u);
+}
+
+TEST_F(DemoTest, TheDefaultPolicyReadsLeastOnRealText) {
+  const RoutingTrace trace =
+      ReadTrace(std::filesystem::path(MFERENCE_TEST_DATA) / "demo/routing.trace");
+  for (const int slots : {24, 48, 96, 192}) {
+    const ReplayOptions options{.slots = slots, .token_by_token = true};
+    const double chosen = Replay(trace, LoadOptions{}.cache_policy, options).hit_rate();
+    const double lfu = Replay(trace, CachePolicyKind::kLfu, options).hit_rate();
+    EXPECT_GE(chosen, lfu + 0.04) << slots;
+    EXPECT_LT(chosen, ReplayBelady(trace, options).hit_rate()) << slots;
+  }
 }
 
 #endif

@@ -231,6 +231,23 @@ TEST_F(ExpertStoreTest, AReadThatFailsOnceIsRetried) {
   EXPECT_EQ(store->counters().reads, 3u);
 }
 
+// Whatever the kernel says, and however much of the blob had arrived: one more attempt, and the
+// bytes are right.
+TEST_F(ExpertStoreTest, EveryKindOfFailureIsRetriedOnce) {
+  for (const FaultPlan::Fault fault :
+       {FaultPlan::Fault{.error = EIO}, FaultPlan::Fault{.error = EAGAIN},
+        FaultPlan::Fault{.error = ECANCELED}, FaultPlan::Fault{.error = ETIMEDOUT},
+        FaultPlan::Fault{.error = EIO, .bytes_read = 512}, FaultPlan::Fault{.bytes_read = 512}}) {
+    FaultPlan plan;
+    plan.faults[files_.Offset(5)] = {fault};
+    plan.delays = {{files_.Offset(5), 4}};  // the others overtake it
+    TestStore store = Simulated(8, plan);
+    EXPECT_EQ(ServeAll(store, 0, {4, 5, 6}).last, StreamNext::kEnd) << fault.error;
+    EXPECT_EQ(store->counters().retries, 1u) << fault.error;
+    EXPECT_EQ(store->counters().failed_reads, 0u) << fault.error;
+  }
+}
+
 TEST_F(ExpertStoreTest, AReadThatFailsTwiceSurfacesAndLeavesTheSlotEmpty) {
   for (const StreamOrder order : {StreamOrder::kHitsFirst, StreamOrder::kAscending}) {
     FaultPlan plan;
