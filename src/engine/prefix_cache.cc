@@ -69,8 +69,13 @@ uint64_t PrefixCache::used_bytes() const { return ledger_.reserved_bytes(); }
 size_t PrefixCache::parked_lines() const { return parked_.size(); }
 size_t PrefixCache::live_snapshots() const { return live_.size(); }
 
-void PrefixCache::Clear() {
+void PrefixCache::ForgetLive() {
   live_.clear();
+  saved_tokens_ = 0;
+}
+
+void PrefixCache::Clear() {
+  ForgetLive();
   parked_.clear();
 }
 
@@ -152,7 +157,7 @@ PrefixMatch PrefixCache::Resume(std::span<const int32_t> prompt, SequenceState& 
 
   Choice choice = Choose(prompt, state, tokens);
   const int64_t kept = choice.match.source == PrefixMatch::Source::kLive ? choice.match.tokens : 0;
-  if (static_cast<int64_t>(tokens.size()) - kept >= options_.min_gain_tokens) {
+  if (static_cast<int64_t>(tokens.size()) - kept >= options_.min_parked_tokens) {
     Park(state, tokens, choice.line);
   }
   if (choice.match.source == PrefixMatch::Source::kDisk) {
@@ -190,8 +195,7 @@ PrefixMatch PrefixCache::Resume(std::span<const int32_t> prompt, SequenceState& 
 void PrefixCache::DropLive(SequenceState& state, std::vector<int32_t>& tokens) {
   state.Reset();
   tokens.clear();
-  live_.clear();
-  saved_tokens_ = 0;
+  ForgetLive();
 }
 
 // Makes a parked line the live one. A line that is continued from its end is no longer parked.
@@ -216,7 +220,7 @@ void PrefixCache::Park(const SequenceState& state, std::span<const int32_t> toke
       layout_.AppendedBytes(state.position()) + layout_.SnapshotBytes(state.position(), context_);
   if (bytes > options_.budget_bytes) return;
   // What another line holds but for a little needs no copy of its own, neither this nor that.
-  const int64_t gain = options_.min_gain_tokens;
+  const int64_t gain = options_.min_parked_tokens;
   const auto length = static_cast<int64_t>(tokens.size());
   std::shared_ptr<Snapshot> ignored;
   for (const std::unique_ptr<Line>& line : parked_) {

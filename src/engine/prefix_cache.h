@@ -32,8 +32,10 @@ struct PrefixCacheOptions {
   // Tokens that begin a turn (a role's marker). Snapshots are taken before them: at the end of the
   // first turn (the system block) and of the last one before the reply.
   std::vector<int32_t> turn_starts = {};
-  // State is copied or saved only where it spares at least so many tokens.
+  // A step is split for a snapshot, or a file read, only where that spares at least so many tokens.
   int64_t min_gain_tokens = 64;
+  // A line is parked only if it would lose at least so many: copying it is cheap.
+  int64_t min_parked_tokens = 16;
   // In long prompts also at the ends of steps, so many tokens apart at least.
   int64_t spacing_tokens = 2048;
   // Most snapshots of one line. The first and the newest stay, the others are thinned out evenly.
@@ -78,8 +80,8 @@ class PrefixCache {
                     std::span<const int32_t> tokens) const;
 
   // Makes `state` hold the longest prefix of `prompt`, short of its last token, that is to be had,
-  // and `tokens` its ids; parks the line that was live where it would lose more than
-  // min_gain_tokens. Never throws for lack of memory or a damaged file: less is reused then.
+  // and `tokens` its ids; parks the line that was live where it would lose
+  // min_parked_tokens. Never throws for lack of memory or a damaged file: less is reused then.
   PrefixMatch Resume(std::span<const int32_t> prompt, SequenceState& state,
                      std::vector<int32_t>& tokens);
 
@@ -93,6 +95,8 @@ class PrefixCache {
   // when there was nothing to do. Never throws: a failure is a warning of the directory.
   bool Save(const SequenceState& state, std::span<const int32_t> tokens);
 
+  // The session empties its state: its snapshots belong to nothing any more.
+  void ForgetLive();
   // Forgets everything kept; the session's own state is not touched.
   void Clear();
 

@@ -84,6 +84,7 @@ std::span<const float> Session::Append(int32_t token) {
 void Session::Reset() {
   state_.Reset();
   tokens_.clear();
+  if (cache_ != nullptr) cache_->ForgetLive();
 }
 
 int64_t Session::Resume(std::span<const int32_t> prompt) {

@@ -33,6 +33,73 @@ TEST(MemoryPlan, TwoGibibytesLeaveAboutAHundredSlots) {
   EXPECT_LE(plan.planned_bytes, plan.budget_bytes);
 }
 
+// Snapshots and parked conversations never take slots below 16 per layer, nor more than an eighth.
+TEST(MemoryPlan, ThePromptCacheTakesWhatSlotsCanSpare) {
+  constexpr uint64_t kSlot = 3358720;
+  const auto plan_with = [](uint64_t budget_bytes, SlotRequest slots = {}) {
+    MemoryPlanInput input = Gemma4(budget_bytes);
+    input.prompt_cache_bytes = 2 * kGiB;
+    input.least_prompt_cache_bytes = 100 * kMiB;
+    input.slots = slots;
+    return PlanMemory(input);
+  };
+  EXPECT_EQ(plan_with(2 * kGiB).prompt_cache_bytes, 0u);
+  EXPECT_EQ(plan_with(2 * kGiB).slots, PlanMemory(Gemma4(2 * kGiB)).slots);
+
+  const MemoryPlan roomy = plan_with(6 * kGiB);
+  const uint64_t shared = roomy.prompt_cache_bytes + roomy.parts.back().bytes;
+  EXPECT_NEAR(static_cast<double>(roomy.prompt_cache_bytes), static_cast<double>(shared) / 8,
+              kSlot);
+  EXPECT_LE(roomy.planned_bytes, roomy.budget_bytes);
+  EXPECT_GE(roomy.slots, 16 * 30);
+
+  // Where an eighth would leave fewer than 16 per layer, only what is above them.
+  uint64_t budget = 3 * kGiB;
+  while (plan_with(budget).prompt_cache_bytes == 0) budget += 16 * kMiB;
+  const MemoryPlan least = plan_with(budget);
+  EXPECT_GE(least.prompt_cache_bytes, 100 * kMiB);
+  EXPECT_GE(least.slots, 16 * 30);
+
+  // Slots that were asked for come first.
+  const MemoryPlan asked =
+      plan_with(6 * kGiB, {.kind = SlotRequest::Kind::kPerLayer, .per_layer = 32});
+  EXPECT_EQ(asked.slots, 32 * 30);
+  EXPECT_GT(asked.prompt_cache_bytes, 0u);
+  EXPECT_EQ(plan_with(60 * kGiB).prompt_cache_bytes, 2 * kGiB) << "no more than is of use";
+}
+
+// The rows of an embedding that is not the head are read from the file where that buys slots that
+// matter, and where nothing else would fit.
+TEST(MemoryPlan, TablesStayInTheFileWhereMemoryIsTight) {
+  constexpr uint64_t kTable = 286064640;
+  const auto plan_with = [](uint64_t budget_bytes, SlotRequest slots = {}) {
+    MemoryPlanInput input = Gemma4(budget_bytes);
+    input.table_bytes = kTable;
+    input.slots = slots;
+    return PlanMemory(input);
+  };
+  const MemoryPlan tight = plan_with(2 * kGiB);
+  EXPECT_EQ(tight.tables_in_file_bytes, kTable);
+  EXPECT_GE(tight.slots, PlanMemory(Gemma4(2 * kGiB)).slots + 60);
+  EXPECT_EQ(tight.parts[1].bytes, 1353771068 - kTable);
+  EXPECT_LE(tight.planned_bytes, tight.budget_bytes);
+  EXPECT_NE(DescribePlan(tight).find("embedding rows"), std::string::npos);
+
+  const MemoryPlan roomy = plan_with(12 * kGiB);
+  EXPECT_EQ(roomy.tables_in_file_bytes, 0u);
+  EXPECT_EQ(roomy.slots, PlanMemory(Gemma4(12 * kGiB)).slots);
+  EXPECT_EQ(roomy.smallest_budget_bytes, tight.smallest_budget_bytes);
+
+  // The smallest budget is that without the table, and it works.
+  EXPECT_EQ(plan_with(tight.smallest_budget_bytes).slots, 8);
+  EXPECT_THROW(plan_with(tight.smallest_budget_bytes - 1), Error);
+  // Slots that were asked for, which fit only without it.
+  const SlotRequest eight{.kind = SlotRequest::Kind::kPerLayer, .per_layer = 8};
+  EXPECT_EQ(plan_with(3 * kGiB, eight).tables_in_file_bytes, 0u);
+  const uint64_t needed = plan_with(3 * kGiB, eight).planned_bytes - 100 * kMiB;
+  EXPECT_EQ(plan_with(needed, eight).tables_in_file_bytes, kTable);
+}
+
 TEST(MemoryPlan, AmpleBudgetsHoldEveryExpertAndTheWholePrompt) {
   const MemoryPlan plan = PlanMemory(Gemma4(20 * kGiB));
   EXPECT_EQ(plan.slots, 30 * 128);

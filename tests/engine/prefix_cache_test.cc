@@ -84,6 +84,7 @@ class Conversations {
     options.budget_bytes = budget_bytes;
     options.turn_starts = {kTurn};
     options.min_gain_tokens = 4;
+    options.min_parked_tokens = 4;
     return options;
   }
 
