@@ -191,7 +191,10 @@ void TurnHistory::Remember(const TextLayer& text, const std::vector<ChatMessage>
   if (result.tokens.empty() || !said_something) return;
   if (result.reason == StopReason::kStopString || result.reason == StopReason::kEos) return;
   Turn turn;
-  turn.asks_tools = result.reason == StopReason::kToolCalls;
+  // A reply that was ended right after a call is continued as if it had asked for the results.
+  const bool ends_in_call = !reply.tool_calls.empty() && !text.stops().tool_response.empty() &&
+                            text.MarkerOf(result.tokens.back()) == Marker::kCallClose;
+  turn.asks_tools = result.reason == StopReason::kToolCalls || ends_in_call;
   turn.ids.assign(prompt.begin(), prompt.end());
   turn.ids.insert(turn.ids.end(), result.tokens.begin(), result.tokens.end());
   // The bridge begins with what ended the turn.

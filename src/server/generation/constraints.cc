@@ -48,10 +48,8 @@ std::unique_ptr<TokenConstraint> ConstraintMaker::Make(const ChatRequest& reques
   const ReplyGrammarOptions options = Describe(request, text_.family(), start);
   const StopTokens& stops = text_.stops();
   std::vector<TokenId> ends = stops.end_of_turn.empty() ? stops.end_of_sequence : stops.end_of_turn;
-  if (ForcesCall(request)) {
-    // How Gemma ends a turn of calls; after content it would be malformed.
-    ends.insert(ends.end(), stops.tool_response.begin(), stops.tool_response.end());
-  }
+  // How Gemma ends a turn of calls; after content it would be malformed.
+  if (ForcesCall(request) && !stops.tool_response.empty()) ends = stops.tool_response;
   const std::string param = formatted ? "response_format.json_schema.schema" : std::string("tools");
   try {
     return std::make_unique<GrammarConstraint>(CompileReplyGrammar(options), trie_,
