@@ -10,6 +10,7 @@
 #include "cli/interrupts.h"
 #include "cli/load_flags.h"
 #include "cli/model_argument.h"
+#include "cli/prompt_cache_flags.h"
 #include "cli/reply_printer.h"
 
 namespace mference::cli {
@@ -194,6 +195,7 @@ class Chat {
     new_tokens_ += outcome.footer.new_tokens;
     seconds_ += result.prefill_seconds + result.decode_seconds;
     if (!flags_.load.quiet) PrintFooter(console_, outcome.footer, flags_.load.json);
+    loaded_->SavePrompt();
     if (result.reason == StopReason::kCancelled && LastSignal() == SIGTERM) {
       exit_code_ = 128 + SIGTERM;
     }
@@ -350,6 +352,7 @@ void AddChatCommand(CommandSet& commands) {
       commands.Add("chat", "Talk with a model; messages may also come through a pipe",
                    [flags](Console& console) { return Chat(*flags, console).Run(); });
   flags->load.Declare(command);
+  DeclarePromptCacheFlags(command, flags->load.options.prompt_cache);
   AddText(command, "--system", "TEXT", "System message; repeated ones are joined by newlines",
           flags->system);
   flags->sampling.Declare(command);
