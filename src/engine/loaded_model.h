@@ -61,7 +61,7 @@ struct LoadOptions {
   ElementType kv_type = ElementType::kF16;
   PromptCacheOptions prompt_cache;
   std::vector<LedgerPart> other_parts;  // what else the process will hold; counted in the budget
-  bool precise = false;                 // activations in FP32 throughout, also in prefill
+  bool precise = false;                 // activations in FP32 throughout
   int threads = 0;                      // 0: every processor we may use
   std::string kernels = "auto";
   VerifyPolicy verify = VerifyPolicy::kAuto;

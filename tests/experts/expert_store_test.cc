@@ -72,6 +72,22 @@ TEST_F(ExpertStoreTest, OpenStartsTheReadsAndDoesNotWait) {
   EXPECT_THAT(disk_->submitted(), ElementsAre(files_.Offset(7), files_.Offset(3)));
 }
 
+TEST_F(ExpertStoreTest, TellsWhetherTheNextExpertIsThereAlready) {
+  FaultPlan plan;
+  plan.max_delay = 100;
+  TestStore store = Simulated(8, plan);
+  EXPECT_EQ(ServeAll(store, 0, {1, 2}).last, StreamNext::kEnd);
+  ExpertStream stream = store->Open(0, Ids{2, 5, 1}, StreamOrder::kHitsFirst);
+  std::vector<ExpertLease> leases(3);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(stream.HasReady());
+    EXPECT_EQ(stream.Next(leases[i]), StreamNext::kReady);
+  }
+  EXPECT_EQ(stream.Next(leases[2]), StreamNext::kReady);  // waits
+  EXPECT_FALSE(stream.HasReady());
+  for (const ExpertLease& lease : leases) store->Release(lease);
+}
+
 TEST_F(ExpertStoreTest, AscendingNeverShowsTheOrderOfArrival) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     FaultPlan plan;

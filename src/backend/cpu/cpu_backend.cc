@@ -226,9 +226,26 @@ void CpuBackend::Convert(Tensor x, Tensor out) {
 // ---- Matrices
 
 CpuBackend::Rounding CpuBackend::RoundingFor(const WeightMatrix& shape) const {
-  return !precise_ && params_.rows >= kMinQuantisedRows && IsQuantisable(shape.format)
-             ? Rounding::kTo8Bits
-             : Rounding::kNone;
+  if (precise_) return Rounding::kNone;
+  if (params_.rows == 1 && IsAffine(shape.format)) return Rounding::kTo16Bits;
+  return params_.rows >= kMinQuantisedRows && IsQuantisable(shape.format) ? Rounding::kTo8Bits
+                                                                          : Rounding::kNone;
+}
+
+void CpuBackend::PrepareRow(const WeightMatrix& shape, Rounding rounding, const float* x, int32_t n,
+                            int32_t i, std::byte* prepared) const {
+  // A stride of 0: kernels find row i where they find the first.
+  switch (rounding) {
+    case Rounding::kNone:
+      kernels_.matmul_prepare(shape, x, 0, n, i, i + 1, reinterpret_cast<float*>(prepared));
+      break;
+    case Rounding::kTo16Bits:
+      kernels_.single_row_prepare(shape, x, prepared);
+      break;
+    case Rounding::kTo8Bits:
+      kernels_.quantised_prepare(shape, x, 0, n, i, i + 1, prepared);
+      break;
+  }
 }
 
 void CpuBackend::Prepare(const WeightMatrix& shape, Rounding rounding, const float* x,
@@ -239,15 +256,7 @@ void CpuBackend::Prepare(const WeightMatrix& shape, Rounding rounding, const flo
 void CpuBackend::PrepareRows(const WeightMatrix& shape, Rounding rounding, int32_t n,
                              FunctionRef<const float*(int32_t i)> row) {
   const auto prepare = [&](int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      // A stride of 0: the kernel finds row i where it finds the first.
-      if (rounding == Rounding::kTo8Bits) {
-        kernels_.quantised_prepare(shape, row(i), 0, n, i, i + 1, Prepared());
-      } else {
-        kernels_.matmul_prepare(shape, row(i), 0, n, i, i + 1,
-                                reinterpret_cast<float*>(Prepared()));
-      }
-    }
+    for (int i = begin; i < end; ++i) PrepareRow(shape, rounding, row(i), n, i, Prepared());
   };
   if (int64_t{n} * shape.cols < kParallelElements) {
     prepare(0, n);
@@ -256,27 +265,34 @@ void CpuBackend::PrepareRows(const WeightMatrix& shape, Rounding rounding, int32
   }
 }
 
-void CpuBackend::Multiply(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
-                          ptrdiff_t stride, int begin, int end) const {
-  if (rounding == Rounding::kTo8Bits) {
-    kernels_.quantised_matmul(w, Prepared(), n, y, stride, begin, end);
-  } else {
-    kernels_.matmul(w, reinterpret_cast<const float*>(Prepared()), n, y, stride, begin, end);
+void CpuBackend::Multiply(const WeightMatrix& w, Rounding rounding, const std::byte* prepared,
+                          int32_t n, float* y, ptrdiff_t stride, int begin, int end) const {
+  switch (rounding) {
+    case Rounding::kNone:
+      kernels_.matmul(w, reinterpret_cast<const float*>(prepared), n, y, stride, begin, end);
+      break;
+    case Rounding::kTo16Bits:
+      kernels_.single_row_matmul(w, prepared, y, begin, end);
+      break;
+    case Rounding::kTo8Bits:
+      kernels_.quantised_matmul(w, prepared, n, y, stride, begin, end);
+      break;
   }
 }
 
 void CpuBackend::MatMulPrepared(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
                                 ptrdiff_t stride) {
-  pool_.ParallelFor(w.rows, kernels_.matmul_row_tile,
-                    [&](int begin, int end) { Multiply(w, rounding, n, y, stride, begin, end); });
+  pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
+    Multiply(w, rounding, Prepared(), n, y, stride, begin, end);
+  });
 }
 
 void CpuBackend::GatedPrepared(const WeightMatrix& gate, const WeightMatrix& up, Rounding rounding,
                                Activation activation, int32_t n, float* y, float* up_out,
                                ptrdiff_t stride) {
   pool_.ParallelFor(gate.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
-    Multiply(gate, rounding, n, y, stride, begin, end);
-    Multiply(up, rounding, n, up_out, stride, begin, end);
+    Multiply(gate, rounding, Prepared(), n, y, stride, begin, end);
+    Multiply(up, rounding, Prepared(), n, up_out, stride, begin, end);
     Activate(activation, n, y, up_out, stride, begin, end);
   });
 }
@@ -311,17 +327,19 @@ void CpuBackend::GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Act
                 params_.rows, Floats(out), up_out, out.cols);
 }
 
-// Logits are few rows, and what everything is judged by: never rounded.
+// Logits are few rows, and what everything is judged by: never rounded to 8 bits.
 std::span<const float> CpuBackend::Head(Tensor x, int32_t first_row, int32_t rows,
                                         const Matrix& weights, float soft_cap) {
   Check(rows >= 1 && rows <= kMaxLogitsRows && first_row >= 0 && first_row + rows <= params_.rows,
         "logits of rows that the last step had");
   const WeightMatrix& w = matrices_[static_cast<size_t>(weights.id)];
   auto* const logits = reinterpret_cast<float*>(scratch_.data() + plan_.logits);
-  Prepare(w, Rounding::kNone,
-          Floats(x) + static_cast<size_t>(first_row) * static_cast<size_t>(x.cols), x.cols, rows);
+  const Rounding rounding =
+      !precise_ && rows == 1 && IsAffine(w.format) ? Rounding::kTo16Bits : Rounding::kNone;
+  Prepare(w, rounding, Floats(x) + static_cast<size_t>(first_row) * static_cast<size_t>(x.cols),
+          x.cols, rows);
   pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
-    Multiply(w, Rounding::kNone, rows, logits, w.rows, begin, end);
+    Multiply(w, rounding, Prepared(), rows, logits, w.rows, begin, end);
     if (soft_cap <= 0) return;
     for (int32_t row = 0; row < rows; ++row) {
       float* const values = logits + static_cast<ptrdiff_t>(row) * w.rows + begin;

@@ -26,7 +26,8 @@ namespace mference::cpu {
 class CpuBackend final : public Backend {
  public:
   // `kernels` is static. `threads` >= 1 counts the driving thread. `precise` keeps activations in
-  // FP32 throughout; otherwise steps of many rows round those of most matrix products to 8 bits.
+  // FP32 throughout; otherwise those of most matrix products are rounded, to 8 bits in steps of
+  // many rows and to 16 bits in steps of one.
   CpuBackend(const Kernels& kernels, int threads, bool precise);
   ~CpuBackend() override;
 
@@ -132,7 +133,7 @@ class CpuBackend final : public Backend {
     size_t total = 0;
   };
   // What becomes of the activations of a matrix product.
-  enum class Rounding : uint8_t { kNone, kTo8Bits };
+  enum class Rounding : uint8_t { kNone, kTo16Bits, kTo8Bits };
 
   // The routing of the current layer, grouped by expert.
   struct RoutingTables {
@@ -149,6 +150,8 @@ class CpuBackend final : public Backend {
   static WeightMatrix ViewOf(const MatrixWeights& weights);
   ScratchPlan PlanScratch(int32_t max_rows) const;
   size_t PreparedBytes(const WeightMatrix& shape, int32_t max_rows) const;
+  // Of each of a few rows, whatever the rounding.
+  size_t PreparedRowBytes(const WeightMatrix& shape) const;
   size_t AttentionStateFloats() const;
   size_t DeltaScratchFloats() const;
 
@@ -167,14 +170,18 @@ class CpuBackend final : public Backend {
   void ForTasks(int32_t tasks, FunctionRef<void(int32_t task, int32_t lane)> body);
   // What products with weights of this format take in the current step.
   Rounding RoundingFor(const WeightMatrix& shape) const;
+  // Prepares row i of n, on the calling thread.
+  void PrepareRow(const WeightMatrix& shape, Rounding rounding, const float* x, int32_t n,
+                  int32_t i, std::byte* prepared) const;
+  // Prepares n rows, over the threads, to Prepared().
   void Prepare(const WeightMatrix& shape, Rounding rounding, const float* x, ptrdiff_t stride,
                int32_t n);
   // The same for rows that lie anywhere.
   void PrepareRows(const WeightMatrix& shape, Rounding rounding, int32_t n,
                    FunctionRef<const float*(int32_t i)> row);
   // Rows [begin, end) of W times n prepared rows, on the calling thread.
-  void Multiply(const WeightMatrix& w, Rounding rounding, int32_t n, float* y, ptrdiff_t stride,
-                int begin, int end) const;
+  void Multiply(const WeightMatrix& w, Rounding rounding, const std::byte* prepared, int32_t n,
+                float* y, ptrdiff_t stride, int begin, int end) const;
   void MatMulPrepared(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
                       ptrdiff_t stride);
   // y = activation(gate x) * (up x) from prepared activations; `up_out` is scratch shaped as y.

@@ -201,9 +201,16 @@ size_t CpuBackend::PreparedBytes(const WeightMatrix& shape, int32_t max_rows) co
   for (int32_t n = 1; n < std::min(max_rows, 2 * kFewRows); ++n) {
     floats = std::max(floats, kernels_.matmul_prepared_floats(shape, n));
   }
-  const size_t bytes = floats * sizeof(float);
+  const size_t bytes = std::max(floats * sizeof(float), PreparedRowBytes(shape));
   if (precise_ || !IsQuantisable(shape.format)) return bytes;
   return std::max(bytes, kernels_.quantised_prepared_bytes(shape, max_rows));
+}
+
+size_t CpuBackend::PreparedRowBytes(const WeightMatrix& shape) const {
+  const size_t bytes = kernels_.matmul_prepared_floats(shape, 1) * sizeof(float);
+  const size_t rounded =
+      precise_ || !IsAffine(shape.format) ? 0 : kernels_.single_row_prepared_bytes(shape);
+  return RoundUp(std::max(bytes, rounded), kCacheLine);
 }
 
 CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
@@ -238,8 +245,8 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
     experts = std::max(experts, static_cast<size_t>(layer.weights.experts));
     hidden = std::max(hidden, static_cast<size_t>(layer.gate.cols));
     intermediate = std::max(intermediate, static_cast<size_t>(layer.gate.rows));
-    pair_inputs = std::max(pair_inputs, kernels_.matmul_prepared_floats(layer.gate, 1));
-    pair_inner = std::max(pair_inner, kernels_.matmul_prepared_floats(layer.down, 1));
+    pair_inputs = std::max(pair_inputs, PreparedRowBytes(layer.gate));
+    pair_inner = std::max(pair_inner, PreparedRowBytes(layer.down));
   }
   plan.prepared = place(prepared);
   plan.router_logits = place(rows * experts * sizeof(float));
@@ -266,8 +273,8 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   overlay({{&plan.predicted_from, hidden * sizeof(float)},
            {&plan.expert_inner, rows_or_pairs * 2 * intermediate * sizeof(float)},
            {&plan.expert_outputs, rows_or_pairs * hidden * sizeof(float)},
-           {&plan.pair_inputs, few_pairs * pair_inputs * sizeof(float)},
-           {&plan.pair_inner, few_pairs * pair_inner * sizeof(float)}});
+           {&plan.pair_inputs, few_pairs * pair_inputs},
+           {&plan.pair_inner, few_pairs * pair_inner}});
   plan.total = end;
   return plan;
 }

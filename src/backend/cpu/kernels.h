@@ -181,6 +181,15 @@ struct Kernels {
   void (*quantised_matmul)(const WeightMatrix& w, const std::byte* prepared, int n, float* y,
                            ptrdiff_t y_stride, int row_begin, int row_end) = nullptr;
 
+  // One row of activations rounded to 16 bits, for affine formats: in each group of W's columns x
+  // becomes f q with f = max|x| / 32767 and q = round(x / f), halves to even. Products of a group
+  // are then exact integers. For decode, where FP32 arithmetic would be slower than memory.
+  size_t (*single_row_prepared_bytes)(const WeightMatrix& shape) = nullptr;
+  void (*single_row_prepare)(const WeightMatrix& shape, const float* x,
+                             std::byte* prepared) = nullptr;
+  void (*single_row_matmul)(const WeightMatrix& w, const std::byte* prepared, float* y,
+                            int row_begin, int row_end) = nullptr;
+
   // out[c] = W[row, c] * factor, the value rounded to FP32 before the product.
   void (*dequantize_row)(const WeightMatrix& w, int row, float factor, float* out) = nullptr;
 

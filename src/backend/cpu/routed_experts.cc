@@ -170,46 +170,48 @@ void CpuBackend::ForExpertRows(
 // outputs[pair] = down(activation(gate x) * (up x)) for the pairs of all `experts`.
 void CpuBackend::ComputePairs(const ExpertLayerInfo& layer, std::span<const ExpertWork> experts,
                               Tensor x) {
-  const auto floats = [this](size_t offset) {
-    return reinterpret_cast<float*>(scratch_.data() + offset);
-  };
-  const auto input_floats = static_cast<ptrdiff_t>(kernels_.matmul_prepared_floats(layer.gate, 1));
-  const auto inner_floats = static_cast<ptrdiff_t>(kernels_.matmul_prepared_floats(layer.down, 1));
+  const auto input_bytes = static_cast<ptrdiff_t>(PreparedRowBytes(layer.gate));
+  const auto inner_bytes = static_cast<ptrdiff_t>(PreparedRowBytes(layer.down));
   const ptrdiff_t intermediate = layer.gate.rows;
   const ptrdiff_t hidden = layer.down.rows;
-  float* const gates = floats(plan_.expert_inner);
+  auto* const gates = reinterpret_cast<float*>(scratch_.data() + plan_.expert_inner);
   float* const ups = gates + ptrdiff_t{params_.rows} * routing_.top_k * intermediate;
-  float* const outputs = floats(plan_.expert_outputs);
+  auto* const outputs = reinterpret_cast<float*>(scratch_.data() + plan_.expert_outputs);
   // A single row is every expert's input, prepared once; otherwise each pair has its own.
   const bool one_row = params_.rows == 1;
   const auto inputs_of = [&](const ExpertWork& expert) {
-    return floats(plan_.pair_inputs) + (one_row ? 0 : expert.begin * input_floats);
+    return scratch_.data() + plan_.pair_inputs + (one_row ? 0 : expert.begin * input_bytes);
   };
   const auto inner_of = [&](const ExpertWork& expert) {
-    return floats(plan_.pair_inner) + expert.begin * inner_floats;
+    return scratch_.data() + plan_.pair_inner + expert.begin * inner_bytes;
   };
 
+  const Rounding rounding = RoundingFor(layer.gate);
   for (const ExpertWork& expert : experts.first(one_row ? 1 : experts.size())) {
     for (int32_t i = 0; i < expert.count; ++i) {
       const int32_t row = routing_.pairs[expert.begin + i] / routing_.top_k;
-      kernels_.matmul_prepare(expert.gate, Floats(x) + ptrdiff_t{row} * x.cols, 0, expert.count, i,
-                              i + 1, inputs_of(expert));
+      PrepareRow(expert.gate, rounding, Floats(x) + ptrdiff_t{row} * x.cols, expert.count, i,
+                 inputs_of(expert));
     }
   }
   ForExpertRows(experts, layer.gate.rows, [&](const ExpertWork& expert, int begin, int end) {
     float* const gate = gates + expert.begin * intermediate;
     float* const up = ups + expert.begin * intermediate;
-    kernels_.matmul(expert.gate, inputs_of(expert), expert.count, gate, intermediate, begin, end);
-    kernels_.matmul(expert.up, inputs_of(expert), expert.count, up, intermediate, begin, end);
+    Multiply(expert.gate, rounding, inputs_of(expert), expert.count, gate, intermediate, begin,
+             end);
+    Multiply(expert.up, rounding, inputs_of(expert), expert.count, up, intermediate, begin, end);
     Activate(layer.weights.activation, expert.count, gate, up, intermediate, begin, end);
   });
+  const Rounding down_rounding = RoundingFor(layer.down);
   for (const ExpertWork& expert : experts) {
-    kernels_.matmul_prepare(expert.down, gates + expert.begin * intermediate, intermediate,
-                            expert.count, 0, expert.count, inner_of(expert));
+    for (int32_t i = 0; i < expert.count; ++i) {
+      PrepareRow(expert.down, down_rounding, gates + (expert.begin + i) * intermediate,
+                 expert.count, i, inner_of(expert));
+    }
   }
   ForExpertRows(experts, layer.down.rows, [&](const ExpertWork& expert, int begin, int end) {
-    kernels_.matmul(expert.down, inner_of(expert), expert.count, outputs + expert.begin * hidden,
-                    hidden, begin, end);
+    Multiply(expert.down, down_rounding, inner_of(expert), expert.count,
+             outputs + expert.begin * hidden, hidden, begin, end);
   });
 }
 

@@ -112,6 +112,9 @@ struct Vec {
         _mm256_add_epi16(_mm256_maddubs_epi16(codes, x), _mm256_maddubs_epi16(more_codes, more_x));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
+  static I AddPairs(I sum, I codes, I x) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(codes, x));
+  }
   template <int kPerByte>
   static void StoreSignedBytes(std::byte* p, const F (&x)[2]) {
     const __m128i order = kPerByte == 2

@@ -1,5 +1,6 @@
 #include "backend/cpu/avx512/vec.h"
 #include "backend/cpu/simd/quantised_matmul.h"
+#include "backend/cpu/simd/single_row.h"
 #include "backend/cpu/tables.h"
 
 namespace mference::cpu::avx512 {
@@ -9,10 +10,14 @@ struct VnniVec : Vec {
   static I AddDots(I sum, I codes, I x, I more_codes, I more_x) {
     return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes, x), more_codes, more_x);
   }
+  static I AddPairs(I sum, I codes, I x) { return _mm512_dpwssd_epi32(sum, codes, x); }
 };
 
 }  // namespace
 
-void FillQuantisedMatmulVnni(Kernels& table) { simd::QuantisedMatmulTable<VnniVec>::Fill(table); }
+void FillQuantisedMatmulVnni(Kernels& table) {
+  simd::QuantisedMatmulTable<VnniVec>::Fill(table);
+  simd::SingleRowTable<VnniVec>::Fill(table);
+}
 
 }  // namespace mference::cpu::avx512

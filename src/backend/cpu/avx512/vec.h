@@ -133,6 +133,9 @@ struct Vec {
         _mm512_add_epi16(_mm512_maddubs_epi16(codes, x), _mm512_maddubs_epi16(more_codes, more_x));
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   }
+  static I AddPairs(I sum, I codes, I x) {
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(codes, x));
+  }
   template <int kPerByte>
   static void StoreSignedBytes(std::byte* p, const F (&x)[1]) {
     const __m128i order = kPerByte == 2

@@ -110,6 +110,13 @@ struct Vec {
     dots = vdotq_s32(dots, vreinterpretq_s8_u32(more_codes), vreinterpretq_s8_u32(more_x));
     return vreinterpretq_u32_s32(dots);
   }
+  static I AddPairs(I sum, I codes, I x) {
+    const int16x8_t c = vreinterpretq_s16_u32(codes);
+    const int16x8_t q = vreinterpretq_s16_u32(x);
+    const int32x4_t low = vmull_s16(vget_low_s16(c), vget_low_s16(q));
+    const int32x4_t high = vmull_high_s16(c, q);
+    return vreinterpretq_u32_s32(vaddq_s32(vreinterpretq_s32_u32(sum), vpaddq_s32(low, high)));
+  }
   template <int kPerByte>
   static void StoreSignedBytes(std::byte* p, const F (&x)[4]) {
     constexpr uint8_t kOrders[2][16] = {{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15},

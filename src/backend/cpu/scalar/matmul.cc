@@ -144,6 +144,60 @@ void QuantisedMatmul(const WeightMatrix& w, const std::byte* prepared, int n, fl
   }
 }
 
+// Prepared: codes, then for each group f and f * sum of q.
+size_t SingleRowPreparedBytes(const WeightMatrix& shape) {
+  return static_cast<size_t>(shape.cols) * sizeof(int16_t) +
+         static_cast<size_t>(shape.cols / shape.group) * 2 * sizeof(float);
+}
+
+void SingleRowPrepare(const WeightMatrix& shape, const float* x, std::byte* prepared) {
+  std::byte* factors_at = prepared + static_cast<size_t>(shape.cols) * sizeof(int16_t);
+  for (int begin = 0; begin < shape.cols; begin += shape.group) {
+    float largest = 0;
+    for (int c = begin; c < begin + shape.group; ++c) largest = std::max(largest, std::abs(x[c]));
+    const float inverse = largest > 0 ? 32767.0f / largest : 0.0f;
+    int sum = 0;
+    for (int c = begin; c < begin + shape.group; ++c) {
+      const auto q = static_cast<int16_t>(std::nearbyint(x[c] * inverse));
+      sum += q;
+      std::memcpy(prepared + static_cast<size_t>(c) * sizeof q, &q, sizeof q);
+    }
+    const float factor = largest / 32767.0f;
+    const float factors[2] = {factor, factor * static_cast<float>(sum)};
+    std::memcpy(factors_at, factors, sizeof factors);
+    factors_at += sizeof factors;
+  }
+}
+
+void SingleRowMatmul(const WeightMatrix& w, const std::byte* prepared, float* y, int row_begin,
+                     int row_end) {
+  const int bits = BitsPerValue(w.format);
+  const int per_byte = 8 / bits;
+  const int groups = w.cols / w.group;
+  for (int r = row_begin; r < row_end; ++r) {
+    const std::byte* const data = w.data + static_cast<size_t>(r) * RowBytes(w);
+    const std::byte* factors_at = prepared + static_cast<size_t>(w.cols) * sizeof(int16_t);
+    float total = 0;
+    for (int group = 0; group < groups; ++group) {
+      int dots = 0;
+      for (int c = group * w.group; c < (group + 1) * w.group; ++c) {
+        int16_t q = 0;
+        std::memcpy(&q, prepared + static_cast<size_t>(c) * sizeof q, sizeof q);
+        dots += ((std::to_integer<int>(data[c / per_byte]) >> (bits * (c % per_byte))) &
+                 ((1 << bits) - 1)) *
+                q;
+      }
+      float factors[2];
+      std::memcpy(factors, factors_at, sizeof factors);
+      factors_at += sizeof factors;
+      const size_t at = static_cast<size_t>(r) * groups + group;
+      total = std::fma(static_cast<float>(dots), FloatFromBf16(w.scales[at]) * factors[0], total);
+      total = std::fma(FloatFromBf16(w.biases[at]), factors[1], total);
+    }
+    y[r] = total;
+  }
+}
+
 void DequantizeRow(const WeightMatrix& w, int row, float factor, float* out) {
   for (int c = 0; c < w.cols; ++c) out[c] = Value(w, row, c) * factor;
 }
@@ -158,6 +212,9 @@ void FillMatmul(Kernels& table) {
   table.quantised_prepared_bytes = QuantisedPreparedBytes;
   table.quantised_prepare = QuantisedPrepare;
   table.quantised_matmul = QuantisedMatmul;
+  table.single_row_prepared_bytes = SingleRowPreparedBytes;
+  table.single_row_prepare = SingleRowPrepare;
+  table.single_row_matmul = SingleRowMatmul;
   table.dequantize_row = DequantizeRow;
 }
 

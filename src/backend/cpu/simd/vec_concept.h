@@ -17,6 +17,7 @@
 //   kQuantisedRows           rows of activations of the register tile for 8-bit activations
 //   AddDots(s, c, x, d, y)   s plus, in each word, the products of its 4 unsigned bytes of c (at
 //                            most 15) with the signed ones of x, and of d with y
+//   AddPairs(s, c, x)        s plus, in each word, the products of its two 16-bit halves of c and x
 //   StoreSignedBytes<k>(p, x)  16 integral floats of [-128, 127] in several vectors, as bytes; byte
 //                            i of each 4 k comes to 4 (i % k) + i / k
 #pragma once
