@@ -275,6 +275,7 @@ void ApiService::Prepare(Endpoint endpoint, std::string body, const std::shared_
                                  : MakeCompletionSink(job->exchange, std::move(options));
     }
     job->prefill_total = static_cast<int64_t>(job->generation.prompt.size());
+    log_.Debug(job->id(), "prepared prompt={}", job->generation.prompt.size());
     if (job->cancelled) return;
     job->sink->Begin();
     place.PassOn();

@@ -44,6 +44,9 @@ class RunningProgram {
   bool WaitForOutput(std::string_view text);
   bool WaitForError(std::string_view text);
 
+  // Standard output so far.
+  const std::string& output() const { return result_.out; }
+
   // Closes its input, reads everything and waits for the end.
   ProgramResult Finish();
   // The same without closing its input: for a program that ends of itself.
