@@ -1,6 +1,8 @@
 // Chat completions of the demo model: whole, streamed, and both the same.
 #include <gtest/gtest.h>
 
+#include "base/units.h"
+#include "engine/golden_model.h"
 #include "server/server_fixture.h"
 
 namespace mference {
@@ -248,6 +250,38 @@ TEST_F(ChatTest, TheEndOfTheContextIsALength) {
   const Json reply = Chat(body).json();
   EXPECT_EQ(reply.at("choices")[0].at("finish_reason"), "length");
   EXPECT_EQ(reply.at("usage").at("total_tokens"), kContext);
+}
+
+// The tiny random model of another family, whose recurrent state cannot be rewound.
+TEST(OtherFamilyTest, TheSecondTurnComputesOnlyWhatIsNew) {
+  LoadOptions load;
+  load.path =
+      testing_support::InstalledSnapshot(testing_support::GoldenPath("qwen3_5_moe") / "snapshot");
+  load.memory_budget_bytes = kGiB;
+  load.context = 512;
+  load.threads = 2;
+  const std::unique_ptr<LoadedModel> model = LoadedModel::Load(load);
+  server::ServerOptions options;
+  options.port = 0;
+  options.model_id = "tiny";
+  options.log = [](std::string_view) {};
+  server::Server server(*model, options);
+  Json body = {{"model", "tiny"},
+               {"temperature", 0},
+               {"max_tokens", 12},
+               {"messages", {{{"role", "user"}, {"content", "Hello there."}}}}};
+  int held = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    const HttpReply reply = Post(server.port(), testing_support::kChatPath, body);
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json usage = reply.json().at("usage");
+    EXPECT_GE(usage.at("prompt_tokens_details").at("cached_tokens"), held) << turn;
+    held = usage.at("total_tokens").get<int>() - 1;
+    const Json message = reply.json().at("choices")[0].at("message");
+    ASSERT_FALSE(message.at("content").get<std::string>().empty());
+    body["messages"].push_back({{"role", "assistant"}, {"content", message.at("content")}});
+    body["messages"].push_back({{"role", "user"}, {"content", "And then?"}});
+  }
 }
 
 // ---- text completions

@@ -165,7 +165,6 @@ void ReadTokenLimit(RequestFields& fields, int64_t default_max_tokens, Generatio
   const std::optional<int64_t> older = fields.Integer("max_tokens");
   const char* name = newer ? "max_completion_tokens" : "max_tokens";
   const std::optional<int64_t> limit = newer ? newer : older;
-  out->max_tokens_given = limit.has_value();
   out->max_tokens = limit.value_or(default_max_tokens);
   if (out->max_tokens == -1) {
     out->max_tokens = std::numeric_limits<int64_t>::max();

@@ -18,7 +18,6 @@ struct GenerationFields {
   SamplingParams sampling;  // with the request's seed, or a random one
   std::vector<std::string> stops;
   int64_t max_tokens = 0;  // INT64_MAX: as much as fits
-  bool max_tokens_given = false;
   bool logprobs = false;
   int32_t top_logprobs = 0;
 };
