@@ -105,7 +105,7 @@ TEST_F(ScoreTest, PerplexityIsTheReferences) {
   const std::vector<int32_t> ids = FirstTraceWindow();
   const std::string tokens = WriteJson("window.json", Json::array({ids}));
   const ProgramResult result =
-      RunMference({"perplexity", "demo", "--tokens", tokens, "--kv", "f32", "--json"});
+      RunMference({"perplexity", "demo", "--tokens", tokens, "--kv", "f32", "--precise", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Json json = Json::parse(result.out);
   EXPECT_NEAR(json.at("perplexity").get<double>(), 41.1194, 41.1194 * 0.001);
