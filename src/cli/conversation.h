@@ -1,10 +1,8 @@
-// A conversation in a terminal: its messages, and the tokens that the model already holds of it.
+// A conversation in a terminal: its messages, and how to take steps back.
 //
-// A turn continues from the very ids the model has seen and sampled, followed by the family's
-// bridge to the next user message: rendering the history again does not reproduce them (templates
-// drop reasoning, text splits into tokens differently), and then nothing of it could be kept. The
-// history is rendered afresh where the last turn ended in another way than at its turn token or by
-// length, and after messages were dropped or changed.
+// A turn continues from the tokens that the model has seen and sampled where it can (see
+// engine/turn_history.h); the history is rendered afresh where the last turn ended in another way
+// than at its turn token or by length, and after messages were dropped or changed.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +11,17 @@
 #include <vector>
 
 #include "engine/text_layer.h"
+#include "engine/turn_history.h"
 
 namespace mference::cli {
 
 // A turn that is ready to be generated.
 struct PreparedTurn {
   std::vector<TokenId> prompt;
-  std::string rendered;      // what was rendered for it: the whole prompt, or the bridge
+  std::string rendered;      // the whole history; `prompt` may begin with other tokens
   int dropped_messages = 0;  // forgotten to make room
+  std::vector<ChatMessage> messages;
+  PromptOptions options;
 };
 
 class Conversation {
@@ -45,27 +46,23 @@ class Conversation {
   // Forgets everything but the system message.
   void Clear();
   // Replaces the system message; empty removes it. The history is kept.
-  void SetSystem(std::string_view system);
+  void SetSystem(std::string_view system) { system_ = system; }
 
   // The system message first, where there is one.
-  std::vector<ChatMessage> Messages() const;
-  bool empty() const { return now_.history.empty(); }
+  std::vector<ChatMessage> Messages() const { return WithSystem(history_); }
+  bool empty() const { return history_.empty(); }
 
  private:
-  struct State {
-    std::vector<ChatMessage> history;  // without the system message
-    std::vector<TokenId> held;         // prompt and reply of the last turn, without its end token
-    bool continuable = false;          // a bridge may follow `held`
-  };
-
-  bool Bridge(std::string_view message, const PromptOptions& options, PreparedTurn& turn) const;
+  // Puts what fits of the rendering or the continuation into `turn`; false when neither does.
+  bool Prepare(std::vector<ChatMessage> messages, PreparedTurn& turn);
   std::vector<ChatMessage> WithSystem(std::vector<ChatMessage> history) const;
 
   const TextLayer& text_;
   const int64_t context_;
+  TurnHistory turns_;
   std::string system_;
-  State now_;
-  std::vector<State> before_;  // the states before the last turns, for `Undo`
+  std::vector<ChatMessage> history_;              // without the system message
+  std::vector<std::vector<ChatMessage>> before_;  // the histories before the last turns
 };
 
 }  // namespace mference::cli

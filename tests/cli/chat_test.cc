@@ -77,6 +77,46 @@ TEST_F(ChatTest, ACutReplyIsContinuedToo) {
   EXPECT_EQ(footers[1].cached, footers[0].prompt + footers[0].fresh - 1);
 }
 
+// Recurrent state cannot be rewound: a turn continues from the live state, and a message that is
+// answered again from a snapshot taken before the reply.
+TEST_F(ChatTest, ARecurrentModelComputesOnlyWhatIsNew) {
+  static const bool installed =
+      RunMference({"install", "--from", MFERENCE_TEST_DATA "/goldens/qwen3_5_moe/snapshot",
+                   "tiny-qwen", "--quiet"})
+          .exit_code == 0;
+  ASSERT_TRUE(installed);
+  const ProgramResult result = RunMference(
+      {"chat", "tiny-qwen", "--temperature", "0", "--max-new", "9", "--system",
+       "You answer every question in one short sentence and never explain what you have said."},
+      "Tell me something long and interesting about the sea, please.\nGo on.\n/retry\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("prompt cache"));
+  const std::vector<Footer> footers = FootersOf(result.err);
+  ASSERT_EQ(footers.size(), 3u) << result.err;
+  EXPECT_EQ(footers[1].cached, footers[0].prompt + footers[0].fresh - 1);
+  EXPECT_GE(footers[2].cached, footers[0].prompt / 2) << result.err;
+}
+
+// What a conversation needed to compute is there after a restart.
+TEST_F(ChatTest, ARestartGoesOnFromThePromptCache) {
+  const std::string directory = (DemoHome() / "prompts").string();
+  const std::vector<std::string> flags = {"--prompt-cache", directory, "--prompt-cache-verify"};
+  const std::string script = "What is the capital of France?\n";
+  const std::vector<Footer> first = FootersOf(Chat(script, flags).err);
+  ASSERT_EQ(first.size(), 1u);
+  EXPECT_EQ(first[0].cached, 0);
+  const ProgramResult again = Chat(script, flags);
+  const std::vector<Footer> second = FootersOf(again.err);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].cached, first[0].prompt - 1);
+  EXPECT_THAT(again.err, HasSubstr("prompt cache check passed"));
+  EXPECT_THAT(again.out, HasSubstr("Paris"));
+  std::vector<std::string> clear = flags;
+  clear.push_back("--prompt-cache-clear");
+  EXPECT_EQ(FootersOf(Chat(script, clear).err).at(0).cached, 0);
+  EXPECT_NE(Chat("", {"--prompt-cache-clear"}).exit_code, 0) << "of no directory";
+}
+
 TEST_F(ChatTest, UndoGoesBackToTheStateBefore) {
   const ProgramResult result = Chat(
       "What is the capital of France?\nWhat is the capital of Italy?\n/undo\n"
