@@ -24,6 +24,10 @@ ElementType ParseKvType(const std::string& text) {
   Fail(ErrorCode::kInvalidArgument, "expected f16 or f32");
 }
 
+int64_t ParseContext(const std::string& text) {
+  return text == "auto" ? kAutomaticContext : ParseInteger(text, 1, int64_t{1} << 24);
+}
+
 int32_t ParseChunk(const std::string& text) {
   return text == "auto" ? 0 : static_cast<int32_t>(ParseInteger(text, 1, 4096));
 }
@@ -92,8 +96,10 @@ void LoadFlags::Declare(CLI::App& command) {
               options.memory_budget_bytes.reset();
               if (text != "auto") options.memory_budget_bytes = ParseByteCount(text);
             });
-  AddParsed(command, "--context,--max-context", "N", "Most tokens of prompt and reply (4096)",
-            [this](const std::string& text) { context = ParseInteger(text, 1, int64_t{1} << 24); });
+  AddParsed(
+      command, "--context,--max-context", "N",
+      "Most tokens of prompt and reply, or auto: up to 32768, as memory allows (4096; serve: auto)",
+      [this](const std::string& text) { context = ParseContext(text); });
   AddParsed(command, "--expert-cache-slots", "N",
             "Cached experts per layer: 8, 16, 24, 32, 64, 96, 128, resident or auto (default)",
             [this](const std::string& text) { options.slots = ParseSlotRequest(text); });
@@ -150,6 +156,7 @@ Json MemoryPlanToJson(const MemoryPlan& plan) {
           {"planned_bytes", plan.planned_bytes},
           {"smallest_budget_bytes", plan.smallest_budget_bytes},
           {"parts", parts},
+          {"tables_in_file_bytes", plan.tables_in_file_bytes},
           {"slots", plan.slots},
           {"experts", plan.all_experts},
           {"chunk_rows", plan.chunk_rows}};

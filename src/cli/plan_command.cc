@@ -75,7 +75,8 @@ Plan MakePlan(const Subject& subject, const PlanFlags& flags) {
   }
   LoadOptions options = flags.load.options;
   options.context = flags.load.context.value_or(options.context);
-  return {PlanMemory(EstimatePlanInput(subject.sizes, options)), options.context, false};
+  const MemoryPlanInput input = EstimatePlanInput(subject.sizes, options);
+  return {PlanMemory(input), input.context, false};
 }
 
 // The share of requests that a cache of the `cached` most used of `all` experts serves, if use
