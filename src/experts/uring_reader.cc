@@ -216,8 +216,8 @@ class UringReader : public BlobReader {
   IndexQueue waiting_;  // requests cut but not yet handed to the kernel
   int requests_in_flight_ = 0;
   int blobs_in_flight_ = 0;
-  std::vector<iovec> buffers_;  // empty: not registered
-  std::string buffers_refusal_ = "buffers not registered";
+  std::vector<iovec> buffers_;   // empty: not registered
+  std::string buffers_refusal_;  // what to say of it; empty when nothing was to be registered
   std::span<std::byte> region_;
   uint64_t buffer_bytes_ = 0;
 };

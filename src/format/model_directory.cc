@@ -90,9 +90,12 @@ void ModelDirectory::State::HashWeights() {
 
 void ModelDirectory::State::HashSidecars() {
   const std::string prefix = SidecarPath("");
+  // They have been read: their pages would only be charged to our memory limit.
+  HashOptions options = Interruptible();
+  options.drop_page_cache = true;
   for (const auto& [path, record] : manifest.files) {
     if (!path.starts_with(prefix)) continue;
-    RequireHash(directory.OpenFile(path), record, directory.Name(path), Interruptible());
+    RequireHash(directory.OpenFile(path), record, directory.Name(path), options);
   }
 }
 
