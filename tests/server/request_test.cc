@@ -315,6 +315,18 @@ TEST(ChatRequestTest, KeepsIntegersExactAndKeysInOrder) {
       R"({"type":"object","properties":{"z":{"type":"integer","maximum":9007199254740993},"a":{}}})");
 }
 
+TEST(ChatRequestTest, NumbersBeyondAllTypesAreNumbers) {
+  const std::string huge(500, '9');
+  ExpectRefused({With("\"max_tokens\":" + huge), 400, "invalid_json", "max_tokens"});
+  ExpectRefused({With("\"temperature\":-" + huge), 400, "invalid_json", "temperature"});
+  const ChatRequest request =
+      Parse(With(R"("tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":)" +
+                 huge + R"(,"minimum":-)" + huge + "}}}]"));
+  const OrderedJson schema = ToJson(request.tools[0].parameters);
+  EXPECT_EQ(schema.at("maximum"), std::numeric_limits<double>::max());
+  EXPECT_EQ(schema.at("minimum"), std::numeric_limits<double>::lowest());
+}
+
 TEST(ChatRequestTest, ListsWhatItIgnores) {
   const ChatRequest request = Parse(With(R"("user":"u","metadata":{},"b":1,"a":2)"));
   EXPECT_EQ(request.ignored, (std::vector<std::string>{"b", "a"}));

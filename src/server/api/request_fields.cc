@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "text/template/operators.h"
+#include "text/template/python_text.h"
+#include "text/template/template.h"
 
 namespace mference::server {
 namespace {
@@ -127,8 +130,12 @@ void RequestFields::FailType(std::string_view name, std::string_view expected) c
 
 std::optional<double> FiniteNumber(const Value& value) {
   if (!value.IsInt() && !value.IsFloat()) return std::nullopt;
-  const double number = jinja::ToDouble(value);
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  try {
+    const double number = jinja::ToDouble(value);
+    return std::isfinite(number) ? std::optional(number) : std::nullopt;
+  } catch (const jinja::TemplateError&) {
+    return std::nullopt;  // an integer of more than 308 digits
+  }
 }
 
 OrderedJson ToJson(const Value& value) {
@@ -137,9 +144,11 @@ OrderedJson ToJson(const Value& value) {
       return value.boolean();
     case Value::Kind::kInt:
       if (value.IsSmallInt()) return value.small_int();
-      return jinja::ToDouble(value);
+      [[fallthrough]];
     case Value::Kind::kFloat:
-      return jinja::ToDouble(value);
+      if (const std::optional<double> number = FiniteNumber(value)) return *number;
+      return std::copysign(std::numeric_limits<double>::max(),
+                           jinja::ToJson(value, {}).text().starts_with('-') ? -1.0 : 1.0);
     case Value::Kind::kString:
       return value.text();
     case Value::Kind::kList: {
