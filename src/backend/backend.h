@@ -20,11 +20,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "backend/sequence_state.h"
 #include "base/file.h"
 #include "base/ledger.h"
 #include "format/layout.h"
+#include "format/resident_index.h"
 
 namespace mference {
 
@@ -187,8 +189,8 @@ class Backend {
   // The same for a matrix of which single rows are looked up (`Embed`) and nothing else: it need
   // not be held.
   virtual Matrix LoadTable(const MatrixWeights& weights) = 0;
-  // Bytes of the tables whose rows can be read from their file as they are looked up.
-  virtual uint64_t TableBytes() const = 0;
+  // Where in their file the tables lie whose rows can be read as they are looked up.
+  virtual std::vector<FileRange> TableRanges() const = 0;
   // From now on they are: the tables take no memory. Before the first step.
   virtual void ReadTablesFromFile() = 0;
   // A resident vector times `factor`.

@@ -47,6 +47,20 @@ SlotFacts FactsOf(const ModelDirectory& directory) {
   return facts;
 }
 
+// The weights file without `left_out`, in order.
+std::vector<FileRange> HeldRanges(const ResidentIndex& index, std::vector<FileRange> left_out) {
+  std::sort(left_out.begin(), left_out.end(),
+            [](const FileRange& a, const FileRange& b) { return a.offset < b.offset; });
+  std::vector<FileRange> held;
+  uint64_t begin = 0;
+  for (const FileRange& range : left_out) {
+    held.push_back({begin, range.offset - begin});
+    begin = range.offset + range.bytes;
+  }
+  held.push_back({begin, index.index_bytes + index.resident_bytes - begin});
+  return held;
+}
+
 ExpertFiles FilesOf(const ModelDirectory& directory) {
   const Layout& layout = directory.layout();
   return {
@@ -136,7 +150,8 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
       loaded->model_->vocab_size());
   input.scratch_bytes = [&backend](int32_t rows) { return backend->ScratchBytes(rows); };
   input.slot_facts = FactsOf(directory);
-  input.table_bytes = backend->TableBytes();
+  std::vector<FileRange> tables = backend->TableRanges();
+  for (const FileRange& range : tables) input.table_bytes += range.bytes;
   const StateLayout& state_layout = loaded->model_->state_layout();
   options.context =
       options.context == kAutomaticContext
@@ -149,15 +164,23 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
 
   loaded->ledger_ = std::make_unique<MemoryLedger>(plan.budget_bytes);
   MemoryLedger& ledger = *loaded->ledger_;
-  if (plan.tables_in_file_bytes > 0) backend->ReadTablesFromFile();
+  if (plan.tables_in_file_bytes > 0) {
+    backend->ReadTablesFromFile();
+  } else {
+    tables.clear();
+  }
   // The fixed parts come first, as the plan has settled them.
   for (const LedgerPart& part : std::span(plan.parts).first(input.fixed.size())) {
     if (part.name == kCheckPart) continue;  // its state reserves it
     loaded->reservations_.push_back(ledger.Reserve(part.name, part.bytes));
   }
-  loaded->weights_kept_ = std::async(std::launch::async, [&directory] {
-    const ResidentIndex& index = directory.resident_index();
-    return KeepPages(directory.Bytes({0, index.index_bytes + index.resident_bytes}));
+  loaded->weights_kept_ = std::async(std::launch::async, [&directory, tables] {
+    PagesState state = PagesState::kLocked;
+    for (const FileRange& range : HeldRanges(directory.resident_index(), tables)) {
+      const PagesState kept = KeepPages(directory.Bytes(range));
+      if (kept == PagesState::kPrefaulted) state = kept;
+    }
+    return state;
   });
   SequenceState state(state_layout, options.context, ledger);
   backend->ReserveScratch(plan.chunk_rows, ledger);

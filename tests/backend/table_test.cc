@@ -61,7 +61,10 @@ class TableTest : public testing::Test {
     MemoryLedger ledger(64 * kMiB);
     cpu::CpuBackend backend(*cpu::SelectKernels("auto").kernels, 2, false);
     const Matrix table = backend.LoadTable(Weights());
-    EXPECT_EQ(backend.TableBytes(), content_.size());
+    const std::vector<FileRange> ranges = backend.TableRanges();
+    EXPECT_EQ(ranges.size(), 3u);
+    EXPECT_EQ(ranges.front().offset, kOffset);
+    EXPECT_EQ(ranges.back().offset + ranges.back().bytes, kOffset + content_.size());
     const Tensor out = backend.NewTensor(kCols, ElementType::kF32);
     backend.ReserveScratch(static_cast<int32_t>(tokens.size()), ledger);
     if (from_file) backend.ReadTablesFromFile();

@@ -47,7 +47,7 @@ class CpuBackend final : public Backend {
 
   Matrix LoadMatrix(const MatrixWeights& weights) override;
   Matrix LoadTable(const MatrixWeights& weights) override;
-  uint64_t TableBytes() const override;
+  std::vector<FileRange> TableRanges() const override;
   void ReadTablesFromFile() override;
   Vector LoadVector(const VectorWeights& weights, float factor) override;
   RopeTable LoadRope(std::span<const double> frequencies, int32_t rotary_dim) override;

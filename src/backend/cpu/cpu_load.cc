@@ -95,13 +95,16 @@ Matrix CpuBackend::LoadTable(const MatrixWeights& weights) {
   return table;
 }
 
-uint64_t CpuBackend::TableBytes() const {
-  uint64_t bytes = 0;
+std::vector<FileRange> CpuBackend::TableRanges() const {
+  std::vector<FileRange> ranges;
   for (const TableInfo& table : tables_) {
-    bytes += static_cast<uint64_t>(matrices_[static_cast<size_t>(table.matrix)].rows) *
-             (table.row_bytes + 2 * table.row_scale_bytes);
+    const auto rows = static_cast<uint64_t>(matrices_[static_cast<size_t>(table.matrix)].rows);
+    ranges.push_back({table.data_offset, rows * table.row_bytes});
+    if (table.row_scale_bytes == 0) continue;
+    ranges.push_back({table.scales_offset, rows * table.row_scale_bytes});
+    ranges.push_back({table.biases_offset, rows * table.row_scale_bytes});
   }
-  return bytes;
+  return ranges;
 }
 
 void CpuBackend::ReadTablesFromFile() {
