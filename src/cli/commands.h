@@ -13,6 +13,7 @@ void AddVerifyCommand(CommandSet& commands);
 void AddRemoveCommand(CommandSet& commands);
 void AddRunCommand(CommandSet& commands);
 void AddChatCommand(CommandSet& commands);
+void AddServeCommand(CommandSet& commands);
 // For tests and scripts.
 void AddTokenizeCommand(CommandSet& commands);
 void AddRenderCommand(CommandSet& commands);

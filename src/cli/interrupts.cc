@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -23,9 +24,22 @@ std::array<int, 2> g_wake = {-1, -1};
 static_assert(std::atomic<InterruptMode>::is_always_lock_free);
 static_assert(CancelFlag::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
+// Whether standard error is a terminal, which has shown "^C" and wants a new line after it.
+std::atomic<bool> g_on_terminal{false};
+
 [[noreturn]] void ExitNow(int signal) {
-  (void)!::write(STDOUT_FILENO, "\n", 1);
+  if (g_on_terminal.load()) (void)!::write(STDERR_FILENO, "\n", 1);
   _exit(128 + signal);
+}
+
+// Weights are mapped files. When one is cut short, or its disk fails, while it is in use, the
+// kernel has nothing to show at an address and no call to fail: say so, and end.
+void OnLostMapping(int) {
+  constexpr std::string_view kMessage =
+      "error: a mapped model file could not be read: it was truncated while in use, or its disk "
+      "failed. Check it with `mference verify`.\n";
+  (void)!::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  _exit(1);
 }
 
 void OnSignal(int signal) {
@@ -39,6 +53,10 @@ void OnSignal(int signal) {
       return;
     case InterruptMode::kInput:
       if (signal == SIGTERM) ExitNow(signal);
+      (void)!::write(g_wake[1], "", 1);
+      return;
+    case InterruptMode::kServe:
+      if (repeated) ExitNow(signal);
       (void)!::write(g_wake[1], "", 1);
       return;
   }
@@ -62,6 +80,9 @@ void InstallSignalHandlers() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  g_on_terminal.store(isatty(STDERR_FILENO) == 1);
+  action.sa_handler = OnLostMapping;
+  sigaction(SIGBUS, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
 }
@@ -75,6 +96,7 @@ InterruptScope::InterruptScope(InterruptMode mode) : previous_(g_mode.load()) {
 
 InterruptScope::~InterruptScope() { g_mode.store(previous_); }
 
+// A negative `fd` is never ready.
 bool WaitForInput(int fd) {
   std::array<pollfd, 2> waits = {pollfd{fd, POLLIN, 0}, pollfd{g_wake[0], POLLIN, 0}};
   while (::poll(waits.data(), waits.size(), -1) < 0) {
@@ -84,6 +106,8 @@ bool WaitForInput(int fd) {
   // before the handler wrote to it. A signal goes before input.
   return !DrainWakePipe();
 }
+
+void WaitForSignal() { (void)WaitForInput(-1); }
 
 const CancelFlag& CancelRequested() { return g_cancel; }
 

@@ -53,6 +53,7 @@ void AddCommands(CommandSet& commands) {
   AddRemoveCommand(commands);
   AddRunCommand(commands);
   AddChatCommand(commands);
+  AddServeCommand(commands);
   AddTokenizeCommand(commands);
   AddRenderCommand(commands);
   AddParseCommand(commands);

@@ -177,6 +177,10 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t id) {
 
 int Perplexity(const ScoreFlags& flags, Console& console) {
   const Sequences sequences = ReadSequences(flags.tokens);
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (sequences[i].size() >= 2) continue;
+    Fail(ErrorCode::kInvalidArgument, "sequence {} has one token: nothing to predict", i);
+  }
   const InterruptScope interrupts(InterruptMode::kCancel);
   const std::unique_ptr<LoadedModel> loaded = LoadForScoring(flags, sequences);
   const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
@@ -185,9 +189,6 @@ int Perplexity(const ScoreFlags& flags, Console& console) {
   Json lines = Json::array();
   for (size_t i = 0; i < sequences.size(); ++i) {
     const std::vector<int32_t>& ids = sequences[i];
-    if (ids.size() < 2) {
-      Fail(ErrorCode::kInvalidArgument, "sequence {} has one token: nothing to predict", i);
-    }
     double sum = 0;
     ScoreSequence(*loaded, ids, flags.decode_from.value_or(INT64_MAX),
                   [&](size_t position, std::span<const float> logits) {

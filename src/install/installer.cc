@@ -15,6 +15,7 @@
 #include "format/manifest.h"
 #include "format/receipt.h"
 #include "install/install_paths.h"
+#include "install/model_tree.h"
 #include "install/output_hasher.h"
 #include "install/outputs.h"
 #include "install/promotion.h"
@@ -114,7 +115,13 @@ class Transaction {
   }
 
   void RequireFreePlace() const {
-    if (!options_.overwrite && files_.Examine(paths_.final_directory) != EntryType::kNone) {
+    if (files_.Examine(paths_.final_directory) == EntryType::kNone) return;
+    if (!LooksLikeModel(files_, paths_.final_directory)) {
+      Fail(ErrorCode::kInstallState,
+           "{} exists and is not a model, so it is not replaced: choose another place",
+           paths_.final_directory.string());
+    }
+    if (!options_.overwrite) {
       Fail(ErrorCode::kInstallState,
            "output directory already exists: {}; `verify` checks it, --overwrite replaces it",
            paths_.final_directory.string());

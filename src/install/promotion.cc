@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "format/manifest.h"
 #include "format/receipt.h"
+#include "install/model_tree.h"
 
 namespace mference {
 namespace {
@@ -120,7 +121,8 @@ bool FinishInterruptedPromotion(FileSystem& files, const InstallPaths& paths) {
       promoted = true;
     }
   }
-  if (exists(paths.replaced)) {
+  // Only what a promotion leaves: another folder may have that name.
+  if (LooksLikeModel(files, paths.replaced)) {
     if (exists(paths.final_directory)) {
       RemoveTree(files, paths.replaced);
       promoted = promoted || final_is_sealed;

@@ -7,6 +7,7 @@
 #include "format/manifest.h"
 #include "install/checkpoint.h"
 #include "install/install_paths.h"
+#include "install/model_tree.h"
 #include "model/catalogue.h"
 
 namespace mference {
@@ -96,8 +97,15 @@ std::filesystem::path ResolveInstalled(std::string_view model,
     if (std::filesystem::is_directory(path, error)) return path;
   }
   if (std::filesystem::is_directory(model, error)) return model;
-  Fail(ErrorCode::kNotFound, "no model named '{}' ({}){}", model,
-       InstalledNames(ListModels(models)),
+  const ModelListing listing = ListModels(models);
+  for (const UnfinishedModel& unfinished : listing.unfinished) {
+    if (std::find(names.begin(), names.end(), unfinished.name) == names.end()) continue;
+    Fail(ErrorCode::kPartialInstall,
+         "the install of {0} has not finished: the same `mference install` goes on, `mference "
+         "install --discard {0}` removes what it saved",
+         unfinished.name);
+  }
+  Fail(ErrorCode::kNotFound, "no model named '{}' ({}){}", model, InstalledNames(listing),
        pinned != nullptr ? fmt::format("; `mference install {}` fetches it", pinned->name) : "");
 }
 
@@ -110,19 +118,19 @@ void RemoveModel(const std::filesystem::path& directory) {
   if (!installed && !unfinished) {
     Fail(ErrorCode::kNotFound, "there is no model at {}", paths.final_directory.string());
   }
-  // The manifest first: what is left after a crash does not load as a model.
-  const std::filesystem::path manifest = paths.final_directory / kManifestFile;
-  const bool has_manifest = files.Examine(manifest) != EntryType::kNone;
-  if (installed && !has_manifest && paths.final_directory.extension() != kModelSuffix) {
-    Fail(ErrorCode::kNotFound, "{} is not a model directory: nothing was removed",
+  if (installed && !LooksLikeModel(files, paths.final_directory)) {
+    Fail(ErrorCode::kNotFound,
+         "{} is not a model directory, or holds more than a model: nothing was removed",
          paths.final_directory.string());
   }
-  if (has_manifest) {
+  // The manifest first: what is left after a crash does not load as a model.
+  const std::filesystem::path manifest = paths.final_directory / kManifestFile;
+  if (files.Examine(manifest) != EntryType::kNone) {
     files.RemoveFile(manifest);
     files.SyncDirectory(paths.final_directory);
   }
-  for (const auto& path :
-       {paths.seal, paths.checkpoint, paths.partial, paths.replaced, paths.final_directory}) {
+  if (LooksLikeModel(files, paths.replaced)) RemoveTree(files, paths.replaced);
+  for (const auto& path : {paths.seal, paths.checkpoint, paths.partial, paths.final_directory}) {
     RemoveTree(files, path);
   }
   files.SyncDirectory(paths.parent);

@@ -22,7 +22,9 @@ class SnapshotWriter {
                  const InstallEventSink& on_event, const std::atomic<bool>* cancelled)
       : source_(source), on_event_(on_event), cancelled_(cancelled) {
     if (files_.Examine(directory) != EntryType::kNone && !files_.List(directory).empty()) {
-      Fail(ErrorCode::kInstallState, "{} is not empty", directory.string());
+      Fail(ErrorCode::kInstallState,
+           "{} is not empty: a snapshot is written from the start, into a new or empty directory",
+           directory.string());
     }
     directory_ = files_.MakeDirectories(directory);
   }

@@ -2,6 +2,7 @@
 #include "format/safetensors.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -171,6 +172,31 @@ TEST(SafetensorsWriter, LeavesNothingWhenAbandoned) {
                 HasSubstr("lacks 4 bytes"));
   }
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
+}
+
+TEST(SafetensorsWriter, ReplacesFilesThroughLinksAndNothingElse) {
+  const ScratchDirectory scratch;
+  const auto target = scratch.path() / "target";
+  const auto link = scratch.path() / "link";
+  std::filesystem::create_symlink(target, link);
+  {
+    SafetensorsWriter writer(link, {{"a", DType::kF32, {1}}});
+    writer.Append(0, AsBytes({1}));
+    writer.Finish();
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(std::filesystem::is_regular_file(target));
+
+  const auto fifo = scratch.path() / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::filesystem::path& special : {fifo, scratch.path()}) {
+    EXPECT_THAT(ExpectError(ErrorCode::kInvalidArgument,
+                            [&] {
+                              SafetensorsWriter writer(special, {{"a", DType::kF32, {1}}});
+                            }),
+                HasSubstr("not a regular file"));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
 }
 
 TEST(SafetensorsWriter, RefusesBadDeclarations) {
