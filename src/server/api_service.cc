@@ -50,6 +50,12 @@ std::string Heartbeat(const std::weak_ptr<Job>& weak) {
   return fmt::format(": prefill {}/{}\n\n", done, total);
 }
 
+// The text of the body goes, and what it holds of the budget, whether it parses or not.
+jinja::Value ParseAndRelease(HttpRequest& request) {
+  const HttpRequest released = std::move(request);
+  return ParseBody(released.body);
+}
+
 SinkOptions MakeSinkOptions(const std::shared_ptr<Job>& job, const GenerationFields& fields,
                             ReplyHead head, const TextLayer& text) {
   return {.head = std::move(head),
@@ -214,11 +220,7 @@ void ApiService::Accept(Endpoint endpoint, HttpRequest request,
   });
   // Shared, because a std::function must be copyable.
   auto held = std::make_shared<HttpRequest>(std::move(request));
-  preparation_.Post([this, endpoint, held, job] {
-    std::string body = std::move(held->body);
-    Prepare(endpoint, std::move(body), job);
-    held->held = HeldBytes();
-  });
+  preparation_.Post([this, endpoint, held, job] { Prepare(endpoint, *held, job); });
 }
 
 void ApiService::Cancel(Job& job) {
@@ -244,32 +246,31 @@ void ApiService::NoteIgnored(Job& job, const std::vector<std::string>& names) {
   job.exchange->AddHeader({"x-mference-ignored", shown});
 }
 
-void ApiService::Prepare(Endpoint endpoint, std::string body, const std::shared_ptr<Job>& job) {
+void ApiService::Prepare(Endpoint endpoint, HttpRequest& request, const std::shared_ptr<Job>& job) {
   if (job->cancelled) return;
   try {
     if (queue_.closed()) throw ApiError(503, "shutting_down", "the server is shutting down");
-    const jinja::Value parsed = ParseBody(body);
-    std::string().swap(body);
+    const jinja::Value parsed = ParseAndRelease(request);
     Place place(queue_);
     if (endpoint == Endpoint::kChat) {
-      ChatRequest request = ParseChatRequest(parsed, served_);
-      NoteIgnored(*job, request.ignored);
+      const ChatRequest chat = ParseChatRequest(parsed, served_);
+      NoteIgnored(*job, chat.ignored);
       place.Claim();
-      job->streaming = request.generation.stream;
-      job->generation = PrepareChat(request, model_.text(), served_, history_, constraints_);
+      job->streaming = chat.generation.stream;
+      job->generation = PrepareChat(chat, model_.text(), served_, history_, constraints_);
       SinkOptions options = MakeSinkOptions(
-          job, request.generation, MakeReplyHead("chatcmpl-", served_.id, served_.fingerprint),
+          job, chat.generation, MakeReplyHead("chatcmpl-", served_.id, served_.fingerprint),
           model_.text());
       job->sink = job->streaming ? MakeChatStreamSink(job->exchange, std::move(options))
                                  : MakeChatSink(job->exchange, std::move(options));
     } else {
-      CompletionRequest request = ParseCompletionRequest(parsed, served_);
-      NoteIgnored(*job, request.ignored);
+      const CompletionRequest completion = ParseCompletionRequest(parsed, served_);
+      NoteIgnored(*job, completion.ignored);
       place.Claim();
-      job->streaming = request.generation.stream;
-      job->generation = PrepareCompletion(request, model_.text(), served_);
+      job->streaming = completion.generation.stream;
+      job->generation = PrepareCompletion(completion, model_.text(), served_);
       SinkOptions options =
-          MakeSinkOptions(job, request.generation,
+          MakeSinkOptions(job, completion.generation,
                           MakeReplyHead("cmpl-", served_.id, served_.fingerprint), model_.text());
       job->sink = job->streaming ? MakeCompletionStreamSink(job->exchange, std::move(options))
                                  : MakeCompletionSink(job->exchange, std::move(options));

@@ -62,7 +62,7 @@ class ApiService : public HttpHandler {
 
   void Accept(Endpoint endpoint, HttpRequest request, const std::shared_ptr<Exchange>& exchange);
   // On the preparation thread.
-  void Prepare(Endpoint endpoint, std::string body, const std::shared_ptr<Job>& job);
+  void Prepare(Endpoint endpoint, HttpRequest& request, const std::shared_ptr<Job>& job);
   void NoteIgnored(Job& job, const std::vector<std::string>& names);
   void Refuse(const std::shared_ptr<Job>& job, const ApiError& error);
   void Cancel(Job& job);
