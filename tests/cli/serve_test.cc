@@ -28,8 +28,8 @@ class ServeTest : public testing::Test {
 
   // Starts a server with more arguments and waits until it is ready.
   void Serve(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {"serve", "demo", "--port", "0", "--memory", "1GiB",
-                                          "--context", "1024"};
+    std::vector<std::string> arguments = {"serve",    "demo", "--port",    "0",
+                                          "--memory", "1GiB", "--context", "1024"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     program_ = std::make_unique<RunningProgram>(arguments);
     ASSERT_TRUE(program_->WaitForOutput("ready at http://127.0.0.1:"));
@@ -78,12 +78,10 @@ TEST_F(ServeTest, ASignalEndsStreamsInBand) {
 
 TEST_F(ServeTest, RefusesBadArgumentsBeforeItLoads) {
   const std::vector<std::vector<std::string>> cases = {
-      {"--port", "65536"},        {"--port", "x"},
-      {"--bind", "0.0.0.0"},      {"--queue-limit", "0"},
-      {"--cors-origin", "*"},     {"--max-body-bytes", "1"},
-      {"--log-level", "loud"},    {"--thinking", "hard"},
-      {"--context", "many"},      {"--unknown"},
-      {"--model-id", ""},         {"--prompt-cache-mode", "maybe"},
+      {"--port", "65536"},     {"--port", "x"},        {"--bind", "0.0.0.0"},
+      {"--queue-limit", "0"},  {"--cors-origin", "*"}, {"--max-body-bytes", "1"},
+      {"--log-level", "loud"}, {"--thinking", "hard"}, {"--context", "many"},
+      {"--unknown"},           {"--model-id", ""},     {"--prompt-cache-mode", "maybe"},
   };
   for (const std::vector<std::string>& bad : cases) {
     std::vector<std::string> arguments = {"serve", "demo"};

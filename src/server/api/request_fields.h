@@ -62,7 +62,8 @@ class RequestFields {
 // A number as a double, whatever its kind; nullopt for what is no finite number.
 std::optional<double> FiniteNumber(const jinja::Value& value);
 
-// Any value as a document. Integers beyond 64 bits become doubles, the largest where they are larger.
+// Any value as a document. Integers beyond 64 bits become doubles, the largest where they are
+// larger.
 OrderedJson ToJson(const jinja::Value& value);
 
 }  // namespace mference::server
