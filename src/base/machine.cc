@@ -121,11 +121,12 @@ ProcessMemory ReadProcessMemory(const std::filesystem::path& root) {
 }
 
 std::optional<GroupCharge> ReadGroupCharge(const std::filesystem::path& root) {
-  for (const auto& [group, is_v2] : MemoryGroups(root)) {
+  for (const auto& [group, v2_hierarchy] : MemoryGroups(root)) {
     if (group == "/") continue;
-    const std::filesystem::path directory =
-        root / (is_v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory") /
-        std::filesystem::path(group).relative_path();
+    const bool is_v2 = v2_hierarchy;  // Clang 14 lets no lambda use a structured binding
+    const std::filesystem::path directory = root /
+                                            (is_v2 ? "sys/fs/cgroup" : "sys/fs/cgroup/memory") /
+                                            std::filesystem::path(group).relative_path();
     const std::optional<uint64_t> now =
         ReadNumber(directory / (is_v2 ? "memory.current" : "memory.usage_in_bytes"));
     if (!now) continue;
@@ -136,13 +137,12 @@ std::optional<GroupCharge> ReadGroupCharge(const std::filesystem::path& root) {
     const auto field = [&](const char* v2, const char* v1) {
       return FieldOf(stat, is_v2 ? v2 : v1);
     };
-    return GroupCharge{
-        .bytes = *now,
-        .peak_bytes = number("memory.peak", "memory.max_usage_in_bytes"),
-        .anonymous_bytes = field("anon ", "total_rss "),
-        .file_bytes = field("file ", "total_cache "),
-        .limit_hits = is_v2 ? FieldOf(ReadAll(directory / "memory.events"), "max ")
-                            : ReadNumber(directory / "memory.failcnt").value_or(0)};
+    return GroupCharge{.bytes = *now,
+                       .peak_bytes = number("memory.peak", "memory.max_usage_in_bytes"),
+                       .anonymous_bytes = field("anon ", "total_rss "),
+                       .file_bytes = field("file ", "total_cache "),
+                       .limit_hits = is_v2 ? FieldOf(ReadAll(directory / "memory.events"), "max ")
+                                           : ReadNumber(directory / "memory.failcnt").value_or(0)};
   }
   return std::nullopt;
 }

@@ -37,8 +37,8 @@ struct GroupCharge {
   uint64_t bytes = 0;       // now
   uint64_t peak_bytes = 0;  // since the group began; 0 where the kernel does not keep it
   uint64_t anonymous_bytes = 0;
-  uint64_t file_bytes = 0;   // page cache, mapped files included
-  uint64_t limit_hits = 0;   // times the limit was met and something had to be reclaimed
+  uint64_t file_bytes = 0;  // page cache, mapped files included
+  uint64_t limit_hits = 0;  // times the limit was met and something had to be reclaimed
 };
 // Nothing outside of any group but the root's.
 std::optional<GroupCharge> ReadGroupCharge(const std::filesystem::path& root = "/");

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/model_work.h"
 #include "base/work_counts.h"
+#include "bench/model_work.h"
 #include "engine/loaded_model.h"
 
 namespace mference::bench {

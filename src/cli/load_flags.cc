@@ -127,8 +127,8 @@ void LoadFlags::Declare(CLI::App& command) {
             [this](const std::string& text) { options.verify = ParseVerifyPolicy(text); });
   AddParsed(command, "--kv", "TYPE", "Type of cached keys and values: f16 (default) or f32",
             [this](const std::string& text) { options.kv_type = ParseKvType(text); });
-  AddSwitch(command, "--precise",
-            "FP32 activations throughout: slower, closer to the reference", options.precise);
+  AddSwitch(command, "--precise", "FP32 activations throughout: slower, closer to the reference",
+            options.precise);
   AddSwitch(command, "--quiet", "No memory plan, notices and footer on standard error", quiet);
   AddSwitch(command, "--json", "What is said on standard error, as JSON lines", json);
 }

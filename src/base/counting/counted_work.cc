@@ -38,9 +38,8 @@ void* Allocate(std::size_t bytes, std::size_t alignment) {
 }
 
 [[maybe_unused]] const bool installed = [] {
-  mference::SetWorkCounter([] {
-    return mference::WorkCounts{.allocations = allocations, .mutex_locks = mutex_locks};
-  });
+  mference::SetWorkCounter(
+      [] { return mference::WorkCounts{.allocations = allocations, .mutex_locks = mutex_locks}; });
   return true;
 }();
 
