@@ -17,7 +17,14 @@ using testing_support::RunMference;
 
 std::string InHome(const std::string& name) { return (DemoHome() / name).string(); }
 
-TEST(Bench, ReportsSpeedAndMemoryOfTheDemo) {
+class DemoTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { DemoHome(); }  // installs it
+};
+class Bench : public DemoTest {};
+class Replay : public DemoTest {};
+
+TEST_F(Bench, ReportsSpeedAndMemoryOfTheDemo) {
   const ProgramResult result =
       RunMference({"bench", "demo", "--memory", "96M", "--prefill", "16,99999", "--decode", "4",
                    "--decode-prompt", "8", "--runs", "2", "--no-measure", "--quiet", "--json"});
@@ -37,7 +44,7 @@ TEST(Bench, ReportsSpeedAndMemoryOfTheDemo) {
   EXPECT_THAT(same.out, HasSubstr("1.000"));
 }
 
-TEST(Bench, TablesForPeople) {
+TEST_F(Bench, TablesForPeople) {
   const ProgramResult result = RunMference(
       {"bench", "demo", "--prefill", "none", "--decode", "2", "--runs", "1", "--no-measure"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -45,12 +52,12 @@ TEST(Bench, TablesForPeople) {
   EXPECT_THAT(result.out, HasSubstr("expert slots"));
 }
 
-TEST(Bench, RefusesWhatItCannotCompare) {
+TEST_F(Bench, RefusesWhatItCannotCompare) {
   EXPECT_EQ(RunMference({"bench", "--compare", "a.json"}).exit_code, 2);
   EXPECT_EQ(RunMference({"bench", "demo", "--prefill", "12,x"}).exit_code, 2);
 }
 
-TEST(Replay, OfATraceThatARunHasRecorded) {
+TEST_F(Replay, OfATraceThatARunHasRecorded) {
   const std::string trace = InHome("run.trace");
   const ProgramResult run = RunMference({"run", "demo", "--prompt", "The old man", "--max-new", "8",
                                          "--seed", "1", "--quiet", "--trace", trace});
@@ -67,7 +74,7 @@ TEST(Replay, OfATraceThatARunHasRecorded) {
   }
 }
 
-TEST(Replay, RefusesWhatIsNoTrace) {
+TEST_F(Replay, RefusesWhatIsNoTrace) {
   std::ofstream(InHome("no.trace")) << "nothing of the kind";
   const ProgramResult result = RunMference({"replay", InHome("no.trace"), "--slots", "8"});
   EXPECT_EQ(result.exit_code, 2);

@@ -22,16 +22,21 @@ using testing::WriteAll;
 class ForeignDirectory : public ::testing::Test {
  protected:
   void ExpectRefused(const std::function<void()>& action, std::string_view why) {
-    const auto before = ReadTree(temp_.path());
+    const auto before = Files();
     try {
       action();
       FAIL() << "went through";
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), HasSubstr(std::string(why)));
     }
-    auto after = ReadTree(temp_.path());
-    std::erase_if(after, [](const auto& file) { return file.first.ends_with(".install.lock"); });
-    EXPECT_EQ(after, before);
+    EXPECT_EQ(Files(), before);
+  }
+
+  // Without the locks, which stay.
+  std::map<std::string, std::string> Files() const {
+    auto files = ReadTree(temp_.path());
+    std::erase_if(files, [](const auto& file) { return file.first.ends_with(".install.lock"); });
+    return files;
   }
 
   void InstallOver(const std::filesystem::path& output) {
