@@ -78,6 +78,10 @@ std::filesystem::path Destination(const std::filesystem::path& path) {
     Fail(ErrorCode::kInvalidArgument,
          "{} is not a regular file: name a new file, or one to replace", path.string());
   }
+  if (!std::filesystem::exists(status) && std::filesystem::is_symlink(path, error)) {
+    Fail(ErrorCode::kInvalidArgument, "{} is a link to what does not exist: remove it first",
+         path.string());
+  }
   const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
   return error ? path : resolved;
 }

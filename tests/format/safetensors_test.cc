@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <fstream>
 
 #include "format/safetensors_writer.h"
 #include "format/snapshot_index.h"
@@ -179,13 +180,19 @@ TEST(SafetensorsWriter, ReplacesFilesThroughLinksAndNothingElse) {
   const auto target = scratch.path() / "target";
   const auto link = scratch.path() / "link";
   std::filesystem::create_symlink(target, link);
+  EXPECT_THAT(ExpectError(ErrorCode::kInvalidArgument,
+                          [&] {
+                            SafetensorsWriter writer(link, {{"a", DType::kF32, {1}}});
+                          }),
+              HasSubstr("link to what does not exist"));
+  std::ofstream(target) << "old";
   {
     SafetensorsWriter writer(link, {{"a", DType::kF32, {1}}});
     writer.Append(0, AsBytes({1}));
     writer.Finish();
   }
   EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_TRUE(std::filesystem::is_regular_file(target));
+  EXPECT_EQ(SafetensorsFile(target).header().tensors().size(), 1U);
 
   const auto fifo = scratch.path() / "fifo";
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
