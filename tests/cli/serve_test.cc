@@ -1,10 +1,12 @@
 // `mference serve` as a process: the ready line, signals, refusals, and life after a kill.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "cli/program_runner.h"
 #include "server/http_client.h"
@@ -100,6 +102,17 @@ TEST_F(ServeTest, TwoServersCannotShareAPort) {
   EXPECT_NE(second.err.find("cannot listen on 127.0.0.1"), std::string::npos) << second.err;
 }
 
+// Whether a whole prompt appears in `cache`; gives up after a minute.
+bool WaitForSavedPrompt(const std::filesystem::path& cache) {
+  for (int tries = 0; tries < 600; ++tries) {
+    for (const auto& entry : std::filesystem::directory_iterator(cache)) {
+      if (entry.path().extension() == ".prefix") return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return false;
+}
+
 TEST_F(ServeTest, APromptCacheOutlivesAKill) {
   const std::filesystem::path cache = DemoHome() / "prompt-cache";
   std::string text = "Tell me a story about a cat.";
@@ -108,7 +121,7 @@ TEST_F(ServeTest, APromptCacheOutlivesAKill) {
   Serve({"--prompt-cache", cache.string()});
   const HttpReply first = Post(port_, "/v1/chat/completions", body);
   ASSERT_EQ(first.status, 200);
-  // Written while nobody waits: the next request comes after that.
+  ASSERT_TRUE(WaitForSavedPrompt(cache));  // written after the reply, while nobody waits
   EXPECT_EQ(Post(port_, "/v1/chat/completions", Body("Hi.", 1)).status, 200);
   program_->Signal(SIGKILL);
   program_->WaitForExit();
