@@ -1,6 +1,8 @@
 #include "text/dialects/literal_reader.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 
 #include "text/tokenizer/utf8.h"
 
@@ -40,6 +42,11 @@ bool IsJsonNumber(std::string_view word) {
     if (!digits()) return false;
   }
   return i == word.size();
+}
+
+// Whether some number type holds it; readers of JSON refuse the rest, or call it infinite.
+bool IsFinite(const std::string& number) {
+  return std::isfinite(std::strtod(number.c_str(), nullptr));
 }
 
 int HexDigit(char c) {
@@ -288,6 +295,7 @@ void LiteralReader::EndWord() {
   if (word != "true" && word != "false" && word != "null" && !IsJsonNumber(word)) {
     return FailAt(token_offset_, "neither a number nor a constant; a string needs its quotes");
   }
+  if (!IsFinite(word_)) return FailAt(token_offset_, "a number that is too large");
   if (!too_deep_at_) json_.Literal(word);
   EndValue();
 }

@@ -185,6 +185,21 @@ TEST(DialectFailureTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(parsed.failure->Message(), testing::Not(HasSubstr("/tmp")));
 }
 
+TEST(DialectFailureTest, ANumberBeyondEveryTypeIsRefused) {
+  const auto call = [](const std::string& number) {
+    return ParseSpans(Options(kGemma),
+                      {Mark(kGemma, Marker::kCallOpen), Text("call:f{a:" + number + "}"),
+                       Mark(kGemma, Marker::kCallClose)});
+  };
+  const auto parsed = call("90E07199254740993");
+  ASSERT_TRUE(parsed.failure);
+  EXPECT_EQ(parsed.failure->ClassName(), "bad_syntax");
+  EXPECT_THAT(parsed.failure->note, HasSubstr("too large"));
+  for (const char* number : {"9007199254740993", "1e308", "-1e-999"}) {
+    EXPECT_FALSE(call(number).failure) << number;
+  }
+}
+
 TEST(DialectFailureTest, TheFirstFailureIsFinal) {
   const auto parser = MakeDialectParser(Options(kQwen));
   std::vector<DialectEvent> events;
