@@ -9,6 +9,8 @@
 namespace mference {
 namespace {
 
+using namespace std::string_literals;
+
 using std::chrono::milliseconds;
 using testing_support::FormatPost;
 using testing_support::FormatRequest;
@@ -34,9 +36,9 @@ TEST_F(HttpTest, RefusesWhatIsNoHttp) {
   for (const std::string& bytes : {
            std::string("GET / HTTP/1.1\nHost: localhost\n\n"),
            std::string("GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n"),
-           std::string("GET /health HTTP/1.1\r\nHost: local\0host\r\n\r\n", 44),
+           "GET /health HTTP/1.1\r\nHost: local\0host\r\n\r\n"s,  // a NUL in it
            std::string("GET /health\r\n\r\n"),
-           std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 15),
+           "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"s,
            std::string("GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
            std::string("GET /health HTTP/3.0\r\nHost: localhost\r\n\r\n"),
            std::string("GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n"),
