@@ -74,7 +74,6 @@ ApiService::ApiService(LoadedModel& model, ServedModel served, AccessPolicy poli
       served_(std::move(served)),
       policy_(std::move(policy)),
       log_(log),
-      constraints_(model_.text()),
       queue_(queue_limit),
       worker_(std::make_unique<GenerationWorker>(model_, history_, queue_, metrics_, log_)) {}
 
@@ -257,7 +256,7 @@ void ApiService::Prepare(Endpoint endpoint, HttpRequest& request, const std::sha
       NoteIgnored(*job, chat.ignored);
       place.Claim();
       job->streaming = chat.generation.stream;
-      job->generation = PrepareChat(chat, model_.text(), served_, history_, constraints_);
+      job->generation = PrepareChat(chat, model_.text(), served_, history_);
       SinkOptions options = MakeSinkOptions(
           job, chat.generation, MakeReplyHead("chatcmpl-", served_.id, served_.fingerprint),
           model_.text());

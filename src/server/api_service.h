@@ -9,7 +9,6 @@
 
 #include "engine/loaded_model.h"
 #include "server/api/served_model.h"
-#include "server/generation/constraints.h"
 #include "server/generation/generation_worker.h"
 #include "server/generation/job_queue.h"
 #include "server/http/handler.h"
@@ -76,7 +75,6 @@ class ApiService : public HttpHandler {
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   Metrics metrics_;
   TurnHistory history_;
-  ConstraintMaker constraints_;
   JobQueue queue_;
   TaskThread preparation_;
   std::unique_ptr<GenerationWorker> worker_;

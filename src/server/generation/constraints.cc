@@ -40,20 +40,13 @@ ReplyGrammarOptions Describe(const ChatRequest& request, TextFamily family, Repl
 
 }  // namespace
 
-std::unique_ptr<TokenConstraint> ConstraintMaker::Make(const ChatRequest& request,
-                                                       ReplyStart start) {
+std::unique_ptr<TokenConstraint> MakeConstraint(const TextLayer& text, const ChatRequest& request,
+                                                ReplyStart start) {
   const bool formatted = request.format.kind != ResponseFormat::Kind::kText;
   if (!formatted && !ForcesCall(request)) return nullptr;
-  if (trie_ == nullptr) trie_ = std::make_shared<TokenTrie>(text_.tokenizer(), text_.family());
-  const ReplyGrammarOptions options = Describe(request, text_.family(), start);
-  const StopTokens& stops = text_.stops();
-  std::vector<TokenId> ends = stops.end_of_turn.empty() ? stops.end_of_sequence : stops.end_of_turn;
-  // How Gemma ends a turn of calls; after content it would be malformed.
-  if (ForcesCall(request) && !stops.tool_response.empty()) ends = stops.tool_response;
   const std::string param = formatted ? "response_format.json_schema.schema" : std::string("tools");
   try {
-    return std::make_unique<GrammarConstraint>(CompileReplyGrammar(options), trie_,
-                                               std::move(ends));
+    return text.MakeConstraint(CompileReplyGrammar(Describe(request, text.family(), start)));
   } catch (const SchemaError& error) {
     throw ApiError(400, "unsupported_value",
                    fmt::format("the JSON schema cannot be enforced: {}", error.what()), param);

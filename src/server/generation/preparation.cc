@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "server/api/request_fields.h"
+#include "server/generation/constraints.h"
 #include "text/template/template.h"
 
 namespace mference::server {
@@ -47,8 +48,7 @@ EffectivePrompt Render(const ChatTurn& turn, const TextLayer& text, TurnHistory&
 }  // namespace
 
 PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text,
-                               const ServedModel& model, TurnHistory& history,
-                               ConstraintMaker& constraints) {
+                               const ServedModel& model, TurnHistory& history) {
   PreparedGeneration generation = FromFields(request.generation);
   ChatTurn& turn = generation.turn.emplace();
   turn.messages = request.messages;
@@ -65,7 +65,7 @@ PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text
   }
   generation.prompt = std::move(prompt.rendered_ids);
   generation.stream.start = DefaultReplyStart(text.family(), request.thinking);
-  generation.constraint = constraints.Make(request, generation.stream.start);
+  generation.constraint = MakeConstraint(text, request, generation.stream.start);
   for (const ToolDeclaration& tool : request.tools) {
     generation.stream.tools.push_back({tool.name, Json(ToJson(tool.parameters))});
   }

@@ -4,7 +4,6 @@
 #include "engine/text_layer.h"
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
-#include "server/generation/constraints.h"
 #include "server/generation/job.h"
 
 namespace mference::server {
@@ -13,8 +12,7 @@ namespace mference::server {
 // refuses. Safe on any thread.
 // `history` supplies what the model really said in earlier turns.
 PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text,
-                               const ServedModel& model, TurnHistory& history,
-                               ConstraintMaker& constraints);
+                               const ServedModel& model, TurnHistory& history);
 PreparedGeneration PrepareCompletion(const CompletionRequest& request, const TextLayer& text,
                                      const ServedModel& model);
 
