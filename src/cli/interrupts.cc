@@ -85,6 +85,7 @@ void InstallSignalHandlers() {
   sigaction(SIGBUS, &action, nullptr);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, nullptr);
+  sigaction(SIGXFSZ, &action, nullptr);  // the write fails instead, and says where
 }
 
 InterruptScope::InterruptScope(InterruptMode mode) : previous_(g_mode.load()) {
