@@ -4,16 +4,9 @@
 namespace mference::cpu {
 namespace {
 
-struct Shape {
-  WeightFormat format;
-  int rows;
-  int cols;
-  int group;
-};
-
 // The shapes of real matrices are there in miniature: odd numbers of groups (704 = 11 * 64,
 // 2112 = 33 * 64), one group, blocks that end in the middle of a vector, few and odd rows.
-const Shape kShapes[] = {
+const MatrixShape kShapes[] = {
     {WeightFormat::kAffine4, 37, 704, 64},  {WeightFormat::kAffine4, 5, 2112, 64},
     {WeightFormat::kAffine4, 70, 64, 64},   {WeightFormat::kAffine4, 33, 192, 64},
     {WeightFormat::kAffine4, 8, 1024, 64},  {WeightFormat::kAffine4, 31, 288, 32},
@@ -29,12 +22,6 @@ const Shape kShapes[] = {
 
 // On both sides of every switch between paths and of every panel height.
 const int kBatches[] = {1, 2, 3, 4, 5, 7, 8, 9, 13, 24, 50};
-
-std::string Describe(const Shape& s, int n) {
-  return "bits " + std::to_string(BitsPerValue(s.format)) + " [" + std::to_string(s.rows) + ", " +
-         std::to_string(s.cols) + "] group " + std::to_string(s.group) + " rows of x " +
-         std::to_string(n);
-}
 
 class MatmulTest : public KernelTest {
  protected:
@@ -89,7 +76,7 @@ class MatmulTest : public KernelTest {
 double Depth(bool scalar, int cols) { return scalar ? cols + 4 : std::max(cols / 4, 256) + 48; }
 
 TEST_P(MatmulTest, AgreesWithDoublePrecision) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     FillRandom(m);
     for (const int n : kBatches) {
@@ -120,7 +107,7 @@ TEST_P(MatmulTest, AgreesWithDoublePrecision) {
 // Small integers times powers of two: no rounding anywhere, so every order of summation gives the
 // same bits, and a single wrong code shows.
 TEST_P(MatmulTest, IsExactWhereArithmeticIs) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     for (size_t g = 0; g < m.scales.size(); ++g) {
       m.scales[g] =
@@ -156,7 +143,7 @@ TEST_P(MatmulTest, IsExactWhereArithmeticIs) {
 }
 
 TEST_P(MatmulTest, SplitsOfTheRowsNeverChangeBytes) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     if (shape.rows < 20) continue;
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     FillRandom(m);
@@ -229,7 +216,7 @@ TEST_P(MatmulTest, ReadsCodesInTheSpecifiedOrder) {
 }
 
 TEST_P(MatmulTest, DequantizesRows) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     FillRandom(m);
     const auto cols = static_cast<size_t>(shape.cols);

@@ -5,16 +5,9 @@
 namespace mference::cpu {
 namespace {
 
-struct Shape {
-  WeightFormat format;
-  int rows;
-  int cols;
-  int group;
-};
-
 // Odd numbers of groups, one group, rows that end inside a vector of words and inside a tile of
 // 1,024 columns, several tiles, few and odd rows.
-const Shape kShapes[] = {
+const MatrixShape kShapes[] = {
     {WeightFormat::kAffine4, 37, 704, 64},  {WeightFormat::kAffine4, 5, 2112, 64},
     {WeightFormat::kAffine4, 70, 64, 64},   {WeightFormat::kAffine4, 33, 192, 64},
     {WeightFormat::kAffine4, 31, 288, 32},  {WeightFormat::kAffine4, 9, 32, 32},
@@ -25,12 +18,6 @@ const Shape kShapes[] = {
 
 // Every panel height, several panels, uneven panels.
 const int kBatches[] = {1, 2, 3, 4, 5, 6, 7, 11, 13, 24, 50};
-
-std::string Describe(const Shape& s, int n) {
-  return "bits " + std::to_string(BitsPerValue(s.format)) + " [" + std::to_string(s.rows) + ", " +
-         std::to_string(s.cols) + "] group " + std::to_string(s.group) + " rows of x " +
-         std::to_string(n);
-}
 
 // What a block of activations becomes, by the definition in kernels.h.
 std::vector<double> Rounded(const float* x) {
@@ -93,7 +80,7 @@ class QuantisedMatmulTest : public KernelTest {
 };
 
 TEST_P(QuantisedMatmulTest, AgreesWithTheDefinition) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     FillRandom(m);
     const auto rows = static_cast<size_t>(shape.rows);
@@ -132,7 +119,7 @@ TEST_P(QuantisedMatmulTest, AgreesWithTheDefinition) {
 // Blocks that span -128 to 127 times a power of two round nothing, and with scales and biases that
 // are powers of two neither do the sums: a single wrong code shows.
 TEST_P(QuantisedMatmulTest, IsExactWhereArithmeticIs) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     for (size_t g = 0; g < m.scales.size(); ++g) {
       m.scales[g] = Bf16FromFloat(UniformInt(0, 1) == 0 ? 0.5f : -0.25f);
@@ -189,7 +176,7 @@ TEST_P(QuantisedMatmulTest, EqualValuesAreNotRounded) {
 }
 
 TEST_P(QuantisedMatmulTest, NeitherSplitsNorOtherRowsChangeBytes) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     if (shape.rows < 20) continue;
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     FillRandom(m);

@@ -5,15 +5,8 @@
 namespace mference::cpu {
 namespace {
 
-struct Shape {
-  WeightFormat format;
-  int rows;
-  int cols;
-  int group;
-};
-
 // Odd numbers of groups, one group, rows that end inside a vector of words, every group and width.
-const Shape kShapes[] = {
+const MatrixShape kShapes[] = {
     {WeightFormat::kAffine4, 37, 704, 64},  {WeightFormat::kAffine4, 5, 2112, 64},
     {WeightFormat::kAffine4, 3, 64, 64},    {WeightFormat::kAffine4, 31, 288, 32},
     {WeightFormat::kAffine4, 9, 32, 32},    {WeightFormat::kAffine4, 34, 640, 128},
@@ -21,11 +14,6 @@ const Shape kShapes[] = {
     {WeightFormat::kAffine8, 65, 384, 128}, {WeightFormat::kAffine2, 38, 704, 64},
     {WeightFormat::kAffine2, 33, 160, 32},  {WeightFormat::kAffine2, 7, 640, 128},
 };
-
-std::string Describe(const Shape& s) {
-  return "bits " + std::to_string(BitsPerValue(s.format)) + " [" + std::to_string(s.rows) + ", " +
-         std::to_string(s.cols) + "] group " + std::to_string(s.group);
-}
 
 class SingleRowTest : public KernelTest {
  protected:
@@ -59,7 +47,7 @@ class SingleRowTest : public KernelTest {
 };
 
 TEST_P(SingleRowTest, AgreesWithTheDefinition) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     Fill(m, false);
     for (const float width : {1.0f, 1e-12f, 1e12f}) {
@@ -96,7 +84,7 @@ TEST_P(SingleRowTest, AgreesWithTheDefinition) {
 
 // Groups whose largest value is 32,767 times a power of two round nothing; neither do the sums.
 TEST_P(SingleRowTest, IsExactWhereArithmeticIs) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     if (shape.format == WeightFormat::kAffine8) continue;  // sums would pass 2^24
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     Fill(m, true);
@@ -124,7 +112,7 @@ TEST_P(SingleRowTest, ZerosGiveZeros) {
 }
 
 TEST_P(SingleRowTest, SplitsOfTheRowsNeverChangeBytes) {
-  for (const Shape& shape : kShapes) {
+  for (const MatrixShape& shape : kShapes) {
     if (shape.rows < 20) continue;
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
     Fill(m, false);

@@ -6,6 +6,20 @@
 
 namespace mference::cpu {
 
+struct MatrixShape {
+  WeightFormat format;
+  int rows;
+  int cols;
+  int group;
+};
+
+// For messages; with the rows of activations where a test has several.
+inline std::string Describe(const MatrixShape& s, int n = 1) {
+  return "bits " + std::to_string(BitsPerValue(s.format)) + " [" + std::to_string(s.rows) + ", " +
+         std::to_string(s.cols) + "] group " + std::to_string(s.group) + " rows of x " +
+         std::to_string(n);
+}
+
 // A matrix in its stored form, and the same values in double.
 struct TestMatrix {
   TestMatrix(WeightFormat format, int rows, int cols, int group)
