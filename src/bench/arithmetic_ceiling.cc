@@ -36,6 +36,20 @@ struct Candidate {
 // Keeps the compiler from computing a chain's end directly, or from dropping it.
 #define MFERENCE_KEEP(chain, constraint) asm volatile("" : "+" constraint(chain))
 
+// The body of a loop: chains that start at `start`, and the statement `step` that changes one
+// of them in `operations`. A macro, since a function called from one with a target attribute does
+// not inherit it, and would not be inlined.
+#define MFERENCE_PEAK_LOOP(Register, constraint, operations, start, step)   \
+  Register chains[kChains];                                                 \
+  _Pragma("GCC unroll 12") for (Register & chain : chains) chain = (start); \
+  for (int64_t round = 0; round < kRounds; ++round) {                       \
+    _Pragma("GCC unroll 12") for (Register & chain : chains) {              \
+      step;                                                                 \
+      MFERENCE_KEEP(chain, constraint);                                     \
+    }                                                                       \
+  }                                                                         \
+  return (operations)*kChains * kRounds
+
 #if defined(__x86_64__)
 
 bool HasLeaf7(unsigned leaf, unsigned bit, int reg) {
@@ -53,96 +67,41 @@ bool HasVnni512() { return HasAvx512() && HasLeaf7(0, 11, kEcx); }
 bool HasVnni256() { return HasAvx2() && HasLeaf7(1, 4, kEax); }
 
 __attribute__((target("avx2,fma"))) double FmaAvx2() {
-  __m256 chains[kChains];
-#pragma GCC unroll 12
-  for (__m256& chain : chains) chain = _mm256_set1_ps(1);
   const __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (__m256& chain : chains) {
-      chain = _mm256_fmadd_ps(chain, x, y);
-      MFERENCE_KEEP(chain, "x");
-    }
-  }
-  return 2.0 * 8 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(__m256, "x", 2.0 * 8, _mm256_set1_ps(1), chain = _mm256_fmadd_ps(chain, x, y));
 }
 
 __attribute__((target("avx512f"))) double FmaAvx512() {
-  __m512 chains[kChains];
-#pragma GCC unroll 12
-  for (__m512& chain : chains) chain = _mm512_set1_ps(1);
   const __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (__m512& chain : chains) {
-      chain = _mm512_fmadd_ps(chain, x, y);
-      MFERENCE_KEEP(chain, "v");
-    }
-  }
-  return 2.0 * 16 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(__m512, "v", 2.0 * 16, _mm512_set1_ps(1),
+                     chain = _mm512_fmadd_ps(chain, x, y));
 }
 
 __attribute__((target("avx512f,avx512bw,avx512bf16"))) double Bf16Avx512() {
-  __m512 chains[kChains];
-#pragma GCC unroll 12
-  for (__m512& chain : chains) chain = _mm512_set1_ps(1);
   const auto x = (__m512bh)_mm512_set1_epi16(0x3f80);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (__m512& chain : chains) {
-      chain = _mm512_dpbf16_ps(chain, x, x);
-      MFERENCE_KEEP(chain, "v");
-    }
-  }
-  return 2.0 * 32 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(__m512, "v", 2.0 * 32, _mm512_set1_ps(1),
+                     chain = _mm512_dpbf16_ps(chain, x, x));
 }
 
 __attribute__((target("avx512f,avx512vnni"))) double VnniAvx512() {
-  __m512i chains[kChains];
-#pragma GCC unroll 12
-  for (__m512i& chain : chains) chain = _mm512_set1_epi32(1);
   const __m512i x = _mm512_set1_epi32(0x03030303), y = _mm512_set1_epi32(0x05050505);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (__m512i& chain : chains) {
-      chain = _mm512_dpbusd_epi32(chain, x, y);
-      MFERENCE_KEEP(chain, "v");
-    }
-  }
-  return 2.0 * 64 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(__m512i, "v", 2.0 * 64, _mm512_set1_epi32(1),
+                     chain = _mm512_dpbusd_epi32(chain, x, y));
 }
 
 __attribute__((target("avx2,avxvnni"))) double VnniAvx2() {
-  __m256i chains[kChains];
-#pragma GCC unroll 12
-  for (__m256i& chain : chains) chain = _mm256_set1_epi32(1);
   const __m256i x = _mm256_set1_epi32(0x03030303), y = _mm256_set1_epi32(0x05050505);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (__m256i& chain : chains) {
-      chain = _mm256_dpbusd_avx_epi32(chain, x, y);
-      MFERENCE_KEEP(chain, "x");
-    }
-  }
-  return 2.0 * 32 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(__m256i, "x", 2.0 * 32, _mm256_set1_epi32(1),
+                     chain = _mm256_dpbusd_avx_epi32(chain, x, y));
 }
 
 // Three instructions where dot products are not built in.
 __attribute__((target("avx2"))) double MaddAvx2() {
-  __m256i chains[kChains];
-#pragma GCC unroll 12
-  for (__m256i& chain : chains) chain = _mm256_set1_epi32(1);
   __m256i x = _mm256_set1_epi8(3);
   const __m256i y = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (__m256i& chain : chains) {
-      MFERENCE_KEEP(x, "x");
-      chain = _mm256_add_epi32(chain, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones));
-      MFERENCE_KEEP(chain, "x");
-    }
-  }
-  return 2.0 * 32 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(
+      __m256i, "x", 2.0 * 32, _mm256_set1_epi32(1), MFERENCE_KEEP(x, "x");
+      chain = _mm256_add_epi32(chain, _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), ones)));
 }
 
 constexpr Candidate kCandidates[] = {
@@ -163,63 +122,25 @@ bool HasBf16() { return (getauxval(AT_HWCAP2) & (1ul << 14)) != 0; }
 bool Always() { return true; }
 
 double FmaNeon() {
-  float32x4_t chains[kChains];
-#pragma GCC unroll 12
-  for (float32x4_t& chain : chains) chain = vdupq_n_f32(1);
   const float32x4_t x = vdupq_n_f32(0.999f), y = vdupq_n_f32(1e-3f);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (float32x4_t& chain : chains) {
-      chain = vfmaq_f32(y, chain, x);
-      MFERENCE_KEEP(chain, "w");
-    }
-  }
-  return 2.0 * 4 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(float32x4_t, "w", 2.0 * 4, vdupq_n_f32(1), chain = vfmaq_f32(y, chain, x));
 }
 
 __attribute__((target("arch=armv8.2-a+dotprod"))) double DotNeon() {
-  int32x4_t chains[kChains];
-#pragma GCC unroll 12
-  for (int32x4_t& chain : chains) chain = vdupq_n_s32(1);
   const int8x16_t x = vdupq_n_s8(3);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (int32x4_t& chain : chains) {
-      chain = vdotq_s32(chain, x, x);
-      MFERENCE_KEEP(chain, "w");
-    }
-  }
-  return 2.0 * 16 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(int32x4_t, "w", 2.0 * 16, vdupq_n_s32(1), chain = vdotq_s32(chain, x, x));
 }
 
 __attribute__((target("arch=armv8.2-a+i8mm"))) double MatrixNeon() {
-  int32x4_t chains[kChains];
-#pragma GCC unroll 12
-  for (int32x4_t& chain : chains) chain = vdupq_n_s32(1);
   const int8x16_t x = vdupq_n_s8(3);
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (int32x4_t& chain : chains) {
-      chain = vmmlaq_s32(chain, x, x);
-      MFERENCE_KEEP(chain, "w");
-    }
-  }
-  return 2.0 * 32 * kChains * kRounds;
+  MFERENCE_PEAK_LOOP(int32x4_t, "w", 2.0 * 32, vdupq_n_s32(1), chain = vmmlaq_s32(chain, x, x));
 }
 
 __attribute__((target("arch=armv8.2-a+bf16"))) double Bf16Neon() {
-  float32x4_t chains[kChains];
-#pragma GCC unroll 12
-  for (float32x4_t& chain : chains) chain = vdupq_n_f32(1);
-  const bfloat16x8_t x = vreinterpretq_bf16_u16(vdupq_n_u16(0x3f80));
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (float32x4_t& chain : chains) {
-      chain = vbfmmlaq_f32(chain, x, x);
-      MFERENCE_KEEP(chain, "w");
-    }
-  }
-  return 2.0 * 16 * kChains * kRounds;
+  uint16_t one = 0x3f80;
+  MFERENCE_KEEP(one, "r");  // GCC 12 would load a known one as a half, which the target may lack
+  const bfloat16x8_t x = vreinterpretq_bf16_u16(vdupq_n_u16(one));
+  MFERENCE_PEAK_LOOP(float32x4_t, "w", 2.0 * 16, vdupq_n_f32(1), chain = vbfmmlaq_f32(chain, x, x));
 }
 
 constexpr Candidate kCandidates[] = {
@@ -231,19 +152,7 @@ constexpr Candidate kCandidates[] = {
 
 #else
 
-double FmaScalar() {
-  float chains[kChains];
-#pragma GCC unroll 12
-  for (float& chain : chains) chain = 1;
-  for (int64_t round = 0; round < kRounds; ++round) {
-#pragma GCC unroll 12
-    for (float& chain : chains) {
-      chain = chain * 0.999f + 1e-3f;
-      asm volatile("" : "+m"(chain));
-    }
-  }
-  return 2.0 * kChains * kRounds;
-}
+double FmaScalar() { MFERENCE_PEAK_LOOP(float, "m", 2.0, 1, chain = chain * 0.999f + 1e-3f); }
 bool Always() { return true; }
 
 constexpr Candidate kCandidates[] = {{"fp32", "scalar", Always, FmaScalar}};
