@@ -207,7 +207,7 @@ class Backend {
   // Called once, after all loading and before the first step.
   virtual void ReserveScratch(int32_t max_rows, MemoryLedger& ledger) = 0;
 
-  // ---- A step.
+  // ---- A step. It may be left between two layers without its end; its state then stays open.
 
   virtual void BeginStep(const StepParams& params, std::span<const int32_t> tokens,
                          SequenceState& state) = 0;

@@ -140,6 +140,18 @@ void SequenceState::CompleteStep(int64_t rows) {
   high_water_ = std::max(high_water_, position_);
 }
 
+bool SequenceState::CanUndoStep(int64_t rows) const {
+  // Some of its blocks may be as far as after the step, the others as before it.
+  return layout_.CanRewind(std::max(high_water_, position_ + rows), position_, context_);
+}
+
+void SequenceState::UndoStep(int64_t rows) {
+  Check(open_ && CanUndoStep(rows), "a step that can be undone");
+  if (position_ == 0) return Reset();
+  open_ = false;
+  high_water_ = std::max(high_water_, position_ + rows);
+}
+
 bool SequenceState::CanRewindTo(int64_t position) const {
   if (open_ || position > position_) return false;
   return position == position_ || layout_.CanRewind(high_water_, position, context_);

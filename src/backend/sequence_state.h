@@ -118,6 +118,11 @@ class SequenceState {
   void BeginStep(int64_t rows);
   void CompleteStep(int64_t rows);
   bool usable() const { return !open_; }
+  // Whether a step of `rows` rows from here, broken off, would leave all that was held before it
+  // readable: nothing of it is rewritten in place.
+  bool CanUndoStep(int64_t rows) const;
+  // Closes a state that such a step has left open, without that step.
+  void UndoStep(int64_t rows);
 
   // True if a step can continue from `position` <= position() without a snapshot.
   bool CanRewindTo(int64_t position) const;

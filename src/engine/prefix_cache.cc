@@ -312,12 +312,20 @@ Borders BordersOf(std::span<const int32_t> prompt, const std::vector<int32_t>& t
 
 }  // namespace
 
-int64_t PrefixCache::LastSnapshotPosition() const {
+int64_t PrefixCache::last_snapshot_position() const {
   return live_.empty() ? 0 : live_.back()->position();
 }
 
+void PrefixCache::RestoreLastSnapshot(SequenceState& state, std::vector<int32_t>& tokens) {
+  if (live_.empty()) return DropLive(state, tokens);
+  // The step has only added to the rows that the snapshot's positions need.
+  state.Restore(live_.back()->state);
+  tokens.resize(static_cast<size_t>(state.position()));
+  saved_tokens_ = std::min(saved_tokens_, state.position());
+}
+
 bool PrefixCache::SnapshotPays(int64_t border) const {
-  return !rewinds_freely_ && border - LastSnapshotPosition() >= options_.min_gain_tokens &&
+  return !rewinds_freely_ && border - last_snapshot_position() >= options_.min_gain_tokens &&
          layout_.SnapshotBytes(border, context_) <= options_.budget_bytes;
 }
 
@@ -336,7 +344,7 @@ void PrefixCache::AfterStep(std::span<const int32_t> prompt, const SequenceState
   if (options_.budget_bytes == 0 || rewinds_freely_) return;
   const int64_t position = state.position();
   const Borders borders = BordersOf(prompt, options_.turn_starts);
-  bool due = position - LastSnapshotPosition() >= options_.spacing_tokens &&
+  bool due = position - last_snapshot_position() >= options_.spacing_tokens &&
              position < static_cast<int64_t>(prompt.size());
   for (const int64_t border : {borders.first, borders.last}) {
     due = due || (SnapshotPays(border) && state.CanRewindTo(border));

@@ -91,6 +91,12 @@ class PrefixCache {
   // After a prefill step of `prompt`: takes a snapshot where one is due.
   void AfterStep(std::span<const int32_t> prompt, const SequenceState& state);
 
+  // The newest snapshot of the live line; 0: there is none.
+  int64_t last_snapshot_position() const;
+  // After a step that was broken off: makes `state` and `tokens` what they were at that snapshot,
+  // or empty.
+  void RestoreLastSnapshot(SequenceState& state, std::vector<int32_t>& tokens);
+
   // Writes the live line to the directory if it has grown enough since it was last written. False
   // when there was nothing to do. Never throws: a failure is a warning of the directory.
   bool Save(const SequenceState& state, std::span<const int32_t> tokens);
@@ -117,7 +123,6 @@ class PrefixCache {
   void TakeOver(const Choice& choice, SequenceState& state, std::vector<int32_t>& tokens);
   void Park(const SequenceState& state, std::span<const int32_t> tokens, const Line* keep);
   bool MakeRoom(uint64_t bytes, const Line* keep);
-  int64_t LastSnapshotPosition() const;
   bool SnapshotPays(int64_t border) const;
   void ThinOut();
 

@@ -61,7 +61,13 @@ PrefillResult Session::Prefill(std::span<const int32_t> prompt, const CancelFlag
     int64_t end = std::min<int64_t>(done + chunk_rows_, total);
     if (cache_ != nullptr) end = cache_->StepEnd(prompt, done, end);
     last_rows = end - done;
-    Step(prompt.subspan(static_cast<size_t>(done), static_cast<size_t>(last_rows)));
+    const bool breakable = done - PositionAfterBreak(last_rows) <= last_rows;
+    if (!Step(prompt.subspan(static_cast<size_t>(done), static_cast<size_t>(last_rows)),
+              breakable ? cancel : nullptr)) {
+      RecoverFromBreak(last_rows);
+      result.cancelled = true;
+      return result;
+    }
     done = end;
     result.computed_tokens += last_rows;
     if (cache_ != nullptr) cache_->AfterStep(prompt, state_);
@@ -77,7 +83,7 @@ PrefillResult Session::Prefill(std::span<const int32_t> prompt, const CancelFlag
 }
 
 std::span<const float> Session::Append(int32_t token) {
-  Step(std::span(&token, 1));
+  Step(std::span(&token, 1), nullptr);
   return model_.Logits(0, 1);
 }
 
@@ -100,9 +106,25 @@ int64_t Session::Resume(std::span<const int32_t> prompt) {
   return common;
 }
 
-void Session::Step(std::span<const int32_t> tokens) {
-  model_.Forward(tokens, state_);
+int64_t Session::PositionAfterBreak(int64_t rows) const {
+  if (state_.CanUndoStep(rows)) return state_.position();
+  return cache_ != nullptr ? cache_->last_snapshot_position() : 0;
+}
+
+void Session::RecoverFromBreak(int64_t rows) {
+  if (state_.CanUndoStep(rows)) {
+    state_.UndoStep(rows);
+  } else if (cache_ != nullptr) {
+    cache_->RestoreLastSnapshot(state_, tokens_);
+  } else {
+    Reset();
+  }
+}
+
+bool Session::Step(std::span<const int32_t> tokens, const CancelFlag* cancel) {
+  if (!model_.Forward(tokens, state_, cancel)) return false;
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return true;
 }
 
 }  // namespace mference

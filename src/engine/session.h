@@ -1,7 +1,6 @@
 // A conversation's live state: which tokens the model has seen, and how to show it more.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -27,13 +26,10 @@ enum class StopReason {
 };
 const char* StopReasonName(StopReason reason);
 
-// Set from a signal handler or another thread; read between steps.
-using CancelFlag = std::atomic<bool>;
-
 struct PrefillResult {
   int64_t reused_tokens = 0;  // held already, not computed again
   int64_t computed_tokens = 0;
-  bool cancelled = false;         // the state then holds what had been computed
+  bool cancelled = false;         // the state then holds a prefix of the prompt
   std::span<const float> logits;  // [vocab] after the last prompt token
 };
 
@@ -56,7 +52,9 @@ class Session {
 
   // Makes the state hold exactly `prompt`: keeps the longest common prefix that the state can go
   // back to, or that the prefix cache has, computes the rest in chunks. At least the last token is
-  // computed, for its logits. `progress(done, total)` is called after every chunk. Throws
+  // computed, for its logits. `progress(done, total)` is called after every chunk. `cancel` ends
+  // it before the next layer, or before the next chunk where the state could not go back to a place
+  // near the chunk's begin: no more is thrown away than the chunk has tokens. Throws
   // kContextFull when the prompt leaves no room for a single new token, kInvalidArgument when it is
   // empty or has ids out of range.
   PrefillResult Prefill(std::span<const int32_t> prompt, const CancelFlag* cancel = nullptr,
@@ -71,7 +69,11 @@ class Session {
 
  private:
   int64_t Resume(std::span<const int32_t> prompt);
-  void Step(std::span<const int32_t> tokens);
+  // Where the state could go on from if a step of `rows` rows were broken off.
+  int64_t PositionAfterBreak(int64_t rows) const;
+  void RecoverFromBreak(int64_t rows);
+  // False if it was cancelled.
+  bool Step(std::span<const int32_t> tokens, const CancelFlag* cancel);
 
   Model& model_;
   SequenceState state_;

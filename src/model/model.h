@@ -3,6 +3,7 @@
 // The engine sees every family through this interface; only the catalogue knows which one it is.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -10,6 +11,9 @@
 #include "backend/sequence_state.h"
 
 namespace mference {
+
+// Set from a signal handler or another thread; read between steps and between layers.
+using CancelFlag = std::atomic<bool>;
 
 // Not thread-safe: the thread that drives the backend calls it.
 class Model {
@@ -25,11 +29,22 @@ class Model {
 
   // Runs the forward pass over `tokens`, which follow the positions `state` holds, and advances
   // `state`. Between 1 and the backend's reserved rows. Throws kIo when an expert could not be
-  // read; `state` is then unusable until it is reset or restored.
-  virtual void Forward(std::span<const int32_t> tokens, SequenceState& state) = 0;
+  // read; `state` is then unusable until it is reset or restored. `cancel` (may be null) is looked
+  // at before every layer: where it is set, the pass ends with false and leaves `state` the same
+  // way.
+  virtual bool Forward(std::span<const int32_t> tokens, SequenceState& state,
+                       const CancelFlag* cancel) = 0;
+  void Forward(std::span<const int32_t> tokens, SequenceState& state) {
+    Forward(tokens, state, nullptr);
+  }
 
   // Logits [rows, vocab_size] of rows of the last `Forward`; valid until the next call of either.
   virtual std::span<const float> Logits(int32_t first_row, int32_t rows) = 0;
+
+ protected:
+  static bool IsSet(const CancelFlag* cancel) {
+    return cancel != nullptr && cancel->load(std::memory_order_relaxed);
+  }
 };
 
 }  // namespace mference

@@ -224,7 +224,7 @@ void ApiService::Accept(Endpoint endpoint, HttpRequest request,
 
 void ApiService::Cancel(Job& job) {
   job.cancelled = true;
-  if (queue_.Remove(&job)) log_.Info(job.id(), "cancelled while waiting");
+  log_.Info(job.id(), "{}", queue_.Remove(&job) ? "cancelled while waiting" : "its client left");
 }
 
 void ApiService::Refuse(const std::shared_ptr<Job>& job, const ApiError& error) {
@@ -290,7 +290,7 @@ void ApiService::Prepare(Endpoint endpoint, HttpRequest& request, const std::sha
   if (!before) return job->sink->Fail({503, "shutting_down", "the server is shutting down"});
   if (*before > 0) log_.Info(job->id(), "queued position={}", *before);
   // It may have been cancelled before it could be found in the queue.
-  if (job->cancelled) Cancel(*job);
+  if (job->cancelled) queue_.Remove(job.get());
 }
 
 }  // namespace mference::server

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <climits>
 #include <fstream>
 
 #include "base/units.h"
@@ -152,6 +153,73 @@ TEST_P(PromptReuseTest, ARestartContinuesFromDisk) {
   model->SavePrompt();
   options.prompt_cache.clear = true;
   EXPECT_EQ(LoadedModel::Load(options)->MatchPrefix(next).tokens, 0);
+}
+
+// Cancelled before any layer of any chunk: no layer more is computed where that loses no more than
+// it spares, and what is kept continues with the bytes of a prefill that nobody interrupted.
+TEST_P(PromptReuseTest, ACancelledPromptKeepsWhatIsExact) {
+  Tokens prompt = one_;
+  while (prompt.size() < 60) prompt.insert(prompt.end(), two_.begin(), two_.end());
+  prompt.resize(60);
+  CancelFlag cancel{false};
+  int layers_left = INT_MAX;
+  int layers_seen = 0;
+  LoadOptions options = Options();
+  options.prompt_cache.memory = PromptCacheOptions::Memory::kOff;
+  options.on_open = [&](int, std::span<const int32_t>) {
+    ++layers_seen;
+    if (--layers_left == 0) cancel = true;
+  };
+  const auto model = LoadedModel::Load(options);
+  Session& session = model->session();
+  const PrefillResult whole = session.Prefill(prompt);
+  const std::vector<float> expected(whole.logits.begin(), whole.logits.end());
+  const int chunks = (60 + 15) / 16;
+  const int layers = layers_seen / chunks;
+  ASSERT_EQ(layers_seen, layers * chunks);
+  const bool rewinds = model->model().state_layout().CanRewind(64, 48, 256);
+  for (int stop = 1; stop <= layers * (chunks - 1); ++stop) {
+    session.Reset();
+    layers_left = stop;
+    layers_seen = 0;
+    const PrefillResult broken = session.Prefill(prompt, &cancel);
+    EXPECT_TRUE(broken.cancelled);
+    cancel = false;
+    const int chunk = (stop - 1) / layers;
+    const bool finished = stop % layers == 0;
+    // A state that cannot go back loses the chunks before: two are more than is spared.
+    const bool waited = !rewinds && chunk > 1;
+    EXPECT_EQ(layers_seen, waited ? (chunk + 1) * layers : stop) << stop;
+    const int held = finished || waited ? chunk + 1 : rewinds ? chunk : 0;
+    EXPECT_EQ(session.tokens().size(), static_cast<size_t>(16 * held)) << stop;
+    const PrefillResult again = session.Prefill(prompt);
+    EXPECT_EQ(again.reused_tokens, 16 * held) << stop;
+    EXPECT_EQ(std::vector<float>(again.logits.begin(), again.logits.end()), expected) << stop;
+  }
+}
+
+// A long conversation is not lost with the turn that was cancelled.
+TEST_P(PromptReuseTest, ACancelledTurnGoesBackToASnapshot) {
+  CancelFlag cancel{false};
+  bool stop = false;
+  LoadOptions options = Options();
+  options.chunk_rows = 64;
+  options.on_open = [&](int, std::span<const int32_t>) { cancel = stop; };
+  const auto model = LoadedModel::Load(options);
+  Tokens prompt = one_;
+  while (prompt.size() < 100) prompt.insert(prompt.end(), two_.begin(), two_.end());
+  prompt.resize(100);
+  Reply(*model, prompt);
+  const Turn expected = Reply(*model, prompt);
+  EXPECT_EQ(expected.reused, 99);
+  Tokens next = expected.tokens;
+  for (int i = 0; i < 4; ++i) next = Followed(next, one_, 16);
+  stop = true;
+  EXPECT_TRUE(model->session().Prefill(next, &cancel).cancelled);
+  stop = false;
+  const Turn again = Reply(*model, prompt);
+  EXPECT_EQ(again.reused, 99);
+  EXPECT_EQ(again.logits, expected.logits);
 }
 
 TEST_P(PromptReuseTest, EveryByteIsInTheLedger) {

@@ -148,6 +148,23 @@ TEST_F(QueueTest, AClientThatLeavesIsNotComputedFor) {
   }
 }
 
+TEST_F(QueueTest, AClientThatLeavesIsNotComputedForToTheEndOfItsPrompt) {
+  std::string story;
+  for (int i = 0; i < 60; ++i) story += "Number " + std::to_string(i) + " is a number. ";
+  const std::string expected = Content(Ask("Hello there.")->Read());
+  gate().Shut();
+  const auto leaving = Ask(story);
+  gate().WaitUntilHeld();
+  leaving->Close();
+  EXPECT_TRUE(WaitForLog("its client left"));
+  const int before = gate().passes();
+  gate().Open();
+  EXPECT_TRUE(WaitForLog("cancelled in"));
+  // The layer that was being computed was the last, and what was kept is right.
+  EXPECT_EQ(gate().passes(), before);
+  EXPECT_EQ(Content(Ask("Hello there.")->Read()), expected);
+}
+
 TEST_F(QueueTest, PipelinedBytesAreNoDisconnect) {
   const auto running = Occupy();
   running->Send(testing_support::FormatRequest("GET", "/health"));

@@ -27,6 +27,7 @@ void Gate::WaitUntilHeld() {
 
 void Gate::Pass() {
   std::unique_lock lock(mutex_);
+  ++passes_;
   if (!shut_) return;
   held_ = true;
   changed_.notify_all();
@@ -37,6 +38,11 @@ void Gate::Pass() {
 Gate& ServerTest::gate() {
   static Gate gate;
   return gate;
+}
+
+int Gate::passes() {
+  const std::lock_guard lock(mutex_);
+  return passes_;
 }
 
 LoadedModel& ServerTest::DemoModel() {

@@ -26,12 +26,15 @@ class Gate {
   void WaitUntilHeld();
   // The model passes here.
   void Pass();
+  // How often it has.
+  int passes();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool shut_ = false;
   bool held_ = false;
+  int passes_ = 0;
 };
 
 class ServerTest : public testing::Test {
@@ -56,6 +59,8 @@ class ServerTest : public testing::Test {
   // A greedy request for up to `max_tokens` tokens.
   static Json ChatBody(const std::string& text, int max_tokens = 16);
   HttpReply Chat(const Json& body) { return Post(port(), kChatPath, body); }
+
+ public:
   static std::string Content(const HttpReply& reply);
 
  private:

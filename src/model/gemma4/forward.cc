@@ -37,13 +37,15 @@ Gemma4Model::Gemma4Model(const Gemma4Config& config, const ResidentWeights& resi
   value_kv_ = backend.NewTensor(kv_cols, kv_type);
 }
 
-void Gemma4Model::Forward(std::span<const int32_t> tokens, SequenceState& state) {
+bool Gemma4Model::Forward(std::span<const int32_t> tokens, SequenceState& state,
+                          const CancelFlag* cancel) {
   backend_.BeginStep(
       {.first_position = state.position(), .rows = static_cast<int32_t>(tokens.size())}, tokens,
       state);
   backend_.Embed(weights_.embedding, config_.embedding_scale, hidden_);  // 3.1
   backend_.Observe("embed", -1, hidden_);
   for (const LayerWeights& layer : weights_.layers) {
+    if (IsSet(cancel)) return false;
     Attention(layer);
     FeedForward(layer);
     PredictNext(layer);
@@ -52,6 +54,7 @@ void Gemma4Model::Forward(std::span<const int32_t> tokens, SequenceState& state)
   backend_.RmsNorm(hidden_, weights_.final_norm, config_.norm_eps, normed_);  // 3.4
   backend_.Observe("final_norm", -1, normed_);
   backend_.EndStep();
+  return true;
 }
 
 // Section 3.2.

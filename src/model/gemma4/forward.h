@@ -20,7 +20,9 @@ class Gemma4Model final : public Model {
 
   int32_t vocab_size() const override { return config_.vocab_size; }
   const StateLayout& state_layout() const override { return state_layout_; }
-  void Forward(std::span<const int32_t> tokens, SequenceState& state) override;
+  using Model::Forward;
+  bool Forward(std::span<const int32_t> tokens, SequenceState& state,
+               const CancelFlag* cancel) override;
   std::span<const float> Logits(int32_t first_row, int32_t rows) override;
 
  private:

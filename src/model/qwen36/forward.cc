@@ -44,13 +44,15 @@ Qwen36Model::Qwen36Model(const Qwen36Config& config, const ResidentWeights& resi
   shared_gate_ = backend.NewTensor(1);
 }
 
-void Qwen36Model::Forward(std::span<const int32_t> tokens, SequenceState& state) {
+bool Qwen36Model::Forward(std::span<const int32_t> tokens, SequenceState& state,
+                          const CancelFlag* cancel) {
   backend_.BeginStep(
       {.first_position = state.position(), .rows = static_cast<int32_t>(tokens.size())}, tokens,
       state);
   backend_.Embed(weights_.embedding, 1.0f, hidden_);
   backend_.Observe("embed", -1, hidden_);
   for (const LayerWeights& layer : weights_.layers) {
+    if (IsSet(cancel)) return false;
     backend_.RmsNorm(hidden_, layer.input_norm, config_.norm_eps, normed_);
     if (layer.attention) {
       FullAttention(*layer.attention);
@@ -71,6 +73,7 @@ void Qwen36Model::Forward(std::span<const int32_t> tokens, SequenceState& state)
   backend_.RmsNorm(hidden_, weights_.final_norm, config_.norm_eps, normed_);
   backend_.Observe("final_norm", -1, normed_);
   backend_.EndStep();
+  return true;
 }
 
 // Section 3.1.
