@@ -16,10 +16,11 @@ class TokenConstraint {
  public:
   virtual ~TokenConstraint() = default;
 
-  // The allowed set: bit id % 64 of word id / 64; ids beyond the words are not allowed. It is never
-  // empty before `complete`. `remaining_tokens` (at least 1) is how many tokens may still be
-  // generated, the next one included; the set then leads to an end within them, unless fewer
-  // remain than any end needs. The words stay valid until the next call of this object.
+  // The allowed set: bit id % 64 of word id / 64; ids beyond the words are not allowed. Without any
+  // words everything is. It is never the empty set before `complete`. `remaining_tokens` (at least
+  // 1) is how many tokens may still be generated, the next one included; the set then leads to an
+  // end within them, unless fewer remain than any end needs. The words stay valid until the next
+  // call of this object.
   virtual std::span<const uint64_t> Allowed(int64_t remaining_tokens) = 0;
 
   // `id`, of the allowed set and no end token, has been generated.

@@ -44,6 +44,7 @@ class ReplyStream {
   const std::optional<CallFailure>& failure() const;
   // After a successful Finish. A raw completion has kStop or kLength.
   FinishReason finish_reason() const { return finish_reason_; }
+  size_t completed_calls() const { return parser_ != nullptr ? parser_->completed_calls() : 0; }
   bool in_reasoning() const { return parser_ != nullptr && parser_->in_reasoning(); }
 
  private:

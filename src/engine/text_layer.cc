@@ -185,6 +185,17 @@ std::unique_ptr<GrammarConstraint> TextLayer::MakeConstraint(
   return std::make_unique<GrammarConstraint>(std::move(grammar), token_trie(), std::move(ends));
 }
 
+std::optional<ReasoningTokens> TextLayer::reasoning_tokens() const {
+  const ReasoningMarkers markers = ReasoningMarkersOf(family_);
+  ReasoningTokens tokens;
+  for (const auto& [id, marker] : markers_) {
+    if (marker == markers.open) tokens.open = id;
+    if (marker == markers.close) tokens.close = id;
+  }
+  if (tokens.open < 0 || tokens.close < 0) return std::nullopt;
+  return tokens;
+}
+
 Marker TextLayer::MarkerOf(TokenId id) const {
   for (const auto& [known, marker] : markers_) {
     if (known == id) return marker;

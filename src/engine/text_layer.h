@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "constrain/grammar_constraint.h"
+#include "constrain/reasoning_limit.h"
 #include "engine/generator.h"
 #include "format/arch_config.h"
 #include "format/model_directory.h"
@@ -60,6 +61,9 @@ class TextLayer {
   // A constraint for one reply. The tokens that end it are those of `stops` that end a sequence or
   // a turn. Throws kTokenizerInvalid when the vocabulary lacks what the grammar needs.
   std::unique_ptr<GrammarConstraint> MakeConstraint(std::shared_ptr<const Grammar> grammar) const;
+
+  // The tokens that open and close reasoning; nullopt where the vocabulary lacks one.
+  std::optional<ReasoningTokens> reasoning_tokens() const;
 
   // The role of a token in the family's tool-call dialect.
   Marker MarkerOf(TokenId id) const;

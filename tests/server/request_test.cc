@@ -104,6 +104,8 @@ TEST(ChatRequestTest, RefusesWrongTypesAndValuesByName) {
       {"tools", "{}", "invalid_tool_schema"},
       {"response_format", "\"json\"", "invalid_json"},
       {"reasoning_effort", "\"huge\"", "invalid_value"},
+      {"max_reasoning_tokens", "-1", "invalid_value"},
+      {"max_reasoning_tokens", "2.5", "invalid_json"},
       {"functions", "[{}]", "unsupported_value"},
       {"function_call", "\"auto\"", "unsupported_value"},
       {"audio", R"({"voice":"x"})", "unsupported_value"},
@@ -122,6 +124,8 @@ TEST(ChatRequestTest, RefusesWrongTypesAndValuesByName) {
   ExpectRefused(
       {With("\"stop\":\"" + std::string(1025, 'x') + "\""), 400, "invalid_value", "stop"});
   ExpectRefused({With(R"("thinking":{"type":"perhaps"})"), 400, "invalid_value", "thinking.type"});
+  ExpectRefused({With(R"("thinking":{"type":"enabled","budget_tokens":-3})"), 400, "invalid_value",
+                 "thinking.budget_tokens"});
   ExpectRefused(
       {With(R"("reasoning":{"effort":"huge"})"), 400, "invalid_value", "reasoning.effort"});
 }

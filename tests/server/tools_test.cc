@@ -64,34 +64,73 @@ TEST_F(ToolsTest, RequiredCallsOneOfTheTools) {
   EXPECT_TRUE(name == "get_weather" || name == "stop-now") << name;
 }
 
-TEST_F(ToolsTest, StreamedCallsArriveInFragments) {
-  Json body = WeatherBody(Named("get_weather"));
-  const Json whole = Chat(body).json().at("choices")[0].at("message").at("tool_calls");
-  body["stream"] = true;
-  const HttpReply stream = Chat(body);
-  Json calls = Json::array();
+// The calls of a stream as a client puts them together.
+struct StreamedCalls {
+  struct Call {
+    std::string name;
+    std::string arguments;
+    int fragments = 0;
+    bool parsed_early = false;  // before the last fragment
+  };
+  std::vector<Call> calls;
   std::string finish;
+};
+
+StreamedCalls Assemble(const HttpReply& stream) {
+  StreamedCalls out;
   for (const Json& chunk : SseChunks(stream.body)) {
     const Json& choice = chunk.at("choices")[0];
-    if (choice.at("finish_reason").is_string()) finish = choice.at("finish_reason");
+    if (choice.at("finish_reason").is_string()) out.finish = choice.at("finish_reason");
     if (!choice.at("delta").contains("tool_calls")) continue;
     for (const Json& part : choice.at("delta").at("tool_calls")) {
       const size_t index = part.at("index");
-      if (index == calls.size()) {
+      if (index == out.calls.size()) {
         EXPECT_EQ(part.at("type"), "function");
-        EXPECT_TRUE(part.at("id").is_string());
-        calls.push_back({{"name", part.at("function").at("name")}, {"arguments", ""}});
+        EXPECT_TRUE(part.at("id").get<std::string>().starts_with("call_"));
+        out.calls.push_back({.name = part.at("function").at("name")});
+      } else {
+        EXPECT_FALSE(part.contains("id"));
       }
-      calls[index]["arguments"] = calls[index]["arguments"].get<std::string>() +
-                                  part.at("function").at("arguments").get<std::string>();
+      StreamedCalls::Call& call = out.calls.at(index);
+      call.parsed_early = call.parsed_early || Json::accept(call.arguments);
+      call.arguments += part.at("function").at("arguments").get<std::string>();
+      ++call.fragments;
     }
   }
-  EXPECT_EQ(finish, "tool_calls");
-  ASSERT_EQ(calls.size(), whole.size());
-  for (size_t i = 0; i < calls.size(); ++i) {
-    EXPECT_EQ(calls[i].at("name"), whole[i].at("function").at("name"));
-    EXPECT_EQ(calls[i].at("arguments"), whole[i].at("function").at("arguments"));
+  return out;
+}
+
+TEST_F(ToolsTest, StreamedCallsArriveAsTheyAreWritten) {
+  Json body = WeatherBody(Named("get_weather"));
+  const Json whole = Chat(body).json().at("choices")[0].at("message").at("tool_calls");
+  body["stream"] = true;
+  const StreamedCalls streamed = Assemble(Chat(body));
+  EXPECT_EQ(streamed.finish, "tool_calls");
+  ASSERT_EQ(streamed.calls.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const StreamedCalls::Call& call = streamed.calls[i];
+    EXPECT_EQ(call.name, whole[i].at("function").at("name"));
+    EXPECT_EQ(call.arguments, whole[i].at("function").at("arguments"));
+    EXPECT_FALSE(call.parsed_early) << call.arguments;
+    EXPECT_GT(call.fragments, 4);  // the name, two keys, their values, the last brace
   }
+}
+
+TEST_F(ToolsTest, AStreamedCallThatIsCutOffIsNoJson) {
+  Json body = WeatherBody(Named("get_weather"));
+  body["stream"] = true;
+  int begun = 0;
+  for (int limit = 1; limit < 24; limit += 2) {
+    body["max_tokens"] = limit;
+    const StreamedCalls streamed = Assemble(Chat(body));
+    if (streamed.finish == "tool_calls") continue;
+    EXPECT_EQ(streamed.finish, "length") << limit;
+    for (const StreamedCalls::Call& call : streamed.calls) {
+      ++begun;
+      EXPECT_FALSE(Json::accept(call.arguments)) << call.arguments;
+    }
+  }
+  EXPECT_GT(begun, 0);
 }
 
 // Rounds of call and result: what has been computed is never computed again.

@@ -131,6 +131,15 @@ void ReadEffort(RequestFields& fields, const char* name, ChatRequest* out) {
   out->thinking = *level != "none";
 }
 
+void ReadReasoningLimit(RequestFields& fields, const char* name, ChatRequest* out) {
+  const std::optional<int64_t> limit = fields.Integer(name);
+  if (!limit) return;
+  if (*limit < 0) {
+    fields.Refuse("invalid_value", name, "{} must not be negative", fields.PathOf(name));
+  }
+  out->max_reasoning_tokens = limit;
+}
+
 // Later ones win: the more specific switch comes later.
 void ReadReasoning(RequestFields& fields, const ServedModel& model, ChatRequest* out) {
   out->thinking = model.thinking;
@@ -152,11 +161,13 @@ void ReadReasoning(RequestFields& fields, const ServedModel& model, ChatRequest*
       thinking->Refuse("invalid_value", "type", "thinking.type must be enabled or disabled");
     }
     out->thinking = type == "enabled";
+    ReadReasoningLimit(*thinking, "budget_tokens", out);
   }
   if (std::optional<RequestFields> reasoning = fields.Object("reasoning")) {
     ReadEffort(*reasoning, "effort", out);
   }
   ReadEffort(fields, "reasoning_effort", out);
+  ReadReasoningLimit(fields, "max_reasoning_tokens", out);
 }
 
 }  // namespace

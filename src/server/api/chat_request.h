@@ -34,6 +34,7 @@ struct ChatRequest {
   ResponseFormat format;
   bool thinking = false;
   std::string reasoning_effort;  // empty: by `thinking`
+  std::optional<int64_t> max_reasoning_tokens;
   std::vector<std::pair<std::string, jinja::Value>> template_variables;
   std::vector<std::string> ignored;  // members that mean nothing here
 };

@@ -1,5 +1,7 @@
 #include "server/api/chat_sinks.h"
 
+#include <utility>
+
 #include "text/dialects/utf8_repair.h"
 
 namespace mference::server {
@@ -105,29 +107,40 @@ class ChatStreamSink : public ReplySink {
       case Kind::kReasoning:
         return WriteDelta({{"reasoning_content", event.text}});
       case Kind::kCallStarted:
-        call_name_ = event.text;
-        return;
+        return WriteCall({{"index", event.call},
+                          {"id", options_.call_ids->Get(event.call)},
+                          {"type", "function"},
+                          {"function", {{"name", event.text}, {"arguments", ""}}}});
       case Kind::kCallArguments:
-        return;  // the completed call has them all
+        return WriteArguments(event.call, event.text);
       case Kind::kCallCompleted:
-        return WriteCall(event.call, event.text);
+        return ReleaseBrace(event.call);
     }
   }
 
-  // The first fragment says what is called, later ones only continue the arguments.
-  void WriteCall(size_t index, std::string_view arguments) {
-    OrderedJson call = {
-        {"index", index}, {"id", options_.call_ids->Get(index)}, {"type", "function"}};
-    OrderedJson function = {{"name", call_name_}};
-    do {
-      const std::string_view fragment = CutAtScalar(arguments, kFragmentBytes);
-      arguments.remove_prefix(fragment.size());
-      function["arguments"] = fragment;
-      call["function"] = std::move(function);
-      WriteDelta({{"tool_calls", OrderedJson::array({std::move(call)})}});
-      call = {{"index", index}};
-      function = OrderedJson::object();
-    } while (!arguments.empty());
+  void WriteCall(OrderedJson call) {
+    WriteDelta({{"tool_calls", OrderedJson::array({std::move(call)})}});
+  }
+
+  // A brace may be the last of the arguments. It waits for what follows it, or for the call to be
+  // complete: what a client holds of a call that fails or is cut off is no JSON.
+  void WriteArguments(size_t index, std::string_view text) {
+    ReleaseBrace(index);
+    brace_held_ = text.ends_with('}');
+    if (brace_held_) text.remove_suffix(1);
+    while (!text.empty()) {
+      const std::string_view fragment = CutAtScalar(text, kFragmentBytes);
+      text.remove_prefix(fragment.size());
+      WriteFragment(index, fragment);
+    }
+  }
+
+  void ReleaseBrace(size_t index) {
+    if (std::exchange(brace_held_, false)) WriteFragment(index, "}");
+  }
+
+  void WriteFragment(size_t index, std::string_view fragment) {
+    WriteCall({{"index", index}, {"function", {{"arguments", fragment}}}});
   }
 
   OrderedJson Chunk() const {
@@ -159,7 +172,7 @@ class ChatStreamSink : public ReplySink {
 
   const std::shared_ptr<Exchange> exchange_;
   const SinkOptions options_;
-  std::string call_name_;
+  bool brace_held_ = false;
   OrderedJson logprobs_ = OrderedJson::array();
 };
 

@@ -70,6 +70,11 @@ CompletionRequest ParseCompletionRequest(const Value& body, const ServedModel& m
   if (fields.Integer("best_of").value_or(1) != 1) {
     fields.Refuse("unsupported_value", "best_of", "only one choice per request is supported");
   }
+  // Raw text has no reasoning that could be told from the rest.
+  if (fields.Find("max_reasoning_tokens") != nullptr) {
+    fields.Refuse("unsupported_value", "max_reasoning_tokens",
+                  "max_reasoning_tokens is for chat completions");
+  }
   RefuseUnsupported(fields);
   ReadPrompt(fields, model, &request);
   fields.Find("user");

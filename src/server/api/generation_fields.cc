@@ -45,8 +45,7 @@ constexpr std::string_view kUnsupported[] = {"functions",
                                              "dry_multiplier",
                                              "dynatemp_range",
                                              "repeat_penalty",
-                                             "samplers",
-                                             "max_reasoning_tokens"};
+                                             "samplers"};
 
 bool IsNeutral(const Value& value) {
   switch (value.kind()) {

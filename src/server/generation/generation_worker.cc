@@ -48,22 +48,38 @@ class ReplyRun {
     return result;
   }
 
-  // Ends the reply in the sink; returns the outcome for log and metrics.
-  std::string Finish(const GenerationResult& result) {
+  // Passes on what was held back; returns the outcome for log and metrics. The sink's end is for
+  // `Close`.
+  std::string Settle(const GenerationResult& result) {
     if (result.reason == StopReason::kCancelled) {
       if (!queue_.closed()) return "cancelled";
-      job_.sink->Fail({503, "shutting_down", "the server is shutting down"});
-      return "shutting_down";
+      error_.emplace(503, "shutting_down", "the server is shutting down");
+      return error_->code();
     }
     events_.clear();
     logprobs_.clear();
-    if (!stream_.Finish(result.reason, &events_)) return FailMalformed();
+    if (!stream_.Finish(result.reason, &events_)) {
+      error_.emplace(MalformedCall());
+      return error_->code();
+    }
     Deliver();
+    // A call that was begun in a stream and cut off cannot be taken back: the limit is the news.
+    const bool cut_call = reply_.calls.size() > stream_.completed_calls();
+    reason_ = cut_call ? FinishReason::kLength : stream_.finish_reason();
+    reply_.calls.resize(stream_.completed_calls());
     Remember(result);
-    job_.sink->Finish(stream_.finish_reason(), usage(result));
-    std::string outcome = FinishReasonName(stream_.finish_reason());
+    std::string outcome = FinishReasonName(*reason_);
     if (result.reason == StopReason::kContextFull) outcome += "(context)";
     return outcome;
+  }
+
+  // Ends the reply, unless nobody is there to read it.
+  void Close(const Usage& usage) {
+    if (error_) {
+      job_.sink->Fail(*error_);
+    } else if (reason_) {
+      job_.sink->Finish(*reason_, usage);
+    }
   }
 
   Usage usage(const GenerationResult& result) const {
@@ -115,12 +131,15 @@ class ReplyRun {
 
   bool OnToken(int32_t id) {
     const bool hidden = stream_.in_reasoning();
-    if (hidden) ++reasoning_tokens_;
     events_.clear();
     const bool go_on = stream_.Push(id, &events_);
+    if (hidden && stream_.in_reasoning()) ++reasoning_tokens_;
+    if (generation_.reasoning_limit != nullptr) {
+      generation_.reasoning_limit->Observe(stream_.in_reasoning());
+    }
     if (generation_.logprobs && !hidden) logprobs_.push_back(token_logprobs_);
     Deliver();
-    cut_after_call_ = generation_.one_call_only && go_on && !reply_.calls.empty();
+    cut_after_call_ = generation_.one_call_only && go_on && stream_.completed_calls() > 0;
     return go_on && !cut_after_call_;
   }
 
@@ -136,15 +155,14 @@ class ReplyRun {
     logprobs_.clear();
   }
 
-  std::string FailMalformed() {
+  ApiError MalformedCall() const {
     const CallFailure& failure = *stream_.failure();
     ApiError error(500, "malformed_tool_call",
                    fmt::format("the model wrote a malformed tool call: {}", failure.Message()));
     error.details = {{"class", failure.ClassName()},
                      {"position", failure.position},
                      {"excerpt", failure.excerpt}};
-    job_.sink->Fail(error);
-    return "malformed_tool_call";
+    return error;
   }
 
   Job& job_;
@@ -159,6 +177,8 @@ class ReplyRun {
   std::vector<TokenLogprobs> logprobs_;
   TokenLogprobs token_logprobs_;
   Reply reply_;  // as the client gets it
+  std::optional<FinishReason> reason_;
+  std::optional<ApiError> error_;
   bool cut_after_call_ = false;
   int64_t reasoning_tokens_ = 0;
   Clock::time_point next_log_;
@@ -184,10 +204,9 @@ void GenerationWorker::Loop() {
     } catch (const std::exception& error) {
       log_.Error(job->id(), "failed status=500 streaming={} error={}", job->streaming,
                  error.what());
-      job->sink->Fail({500, "internal_error", "the generation failed; the server's log has more"});
       metrics_.CountGeneration({}, "internal_error");
+      job->sink->Fail({500, "internal_error", "the generation failed; the server's log has more"});
     }
-    metrics_.SetEngine(model_.experts().counters(), model_.prefix_cache().counters());
     queue_.Done();
     job.reset();
     if (queue_.occupancy().waiting == 0) model_.SavePrompt();
@@ -200,7 +219,7 @@ void GenerationWorker::Run(Job& job) {
   log_.Info(job.id(), "started streaming={} prompt={}", job.streaming,
             job.generation.prompt.size());
   const GenerationResult result = run.Generate();
-  const std::string outcome = run.Finish(result);
+  const std::string outcome = run.Settle(result);
   const Usage usage = run.usage(result);
   const double queued = Seconds(start - job.received);
   metrics_.CountGeneration({.usage = usage,
@@ -209,6 +228,9 @@ void GenerationWorker::Run(Job& job) {
                             .prefill_seconds = result.prefill_seconds,
                             .decode_seconds = result.decode_seconds},
                            outcome);
+  metrics_.SetEngine(model_.experts().counters(), model_.prefix_cache().counters());
+  // Who has the whole answer finds it counted.
+  run.Close(usage);
   log_.Info(job.id(),
             "{} in {:.2f}s prompt={} cached={} completion={} finish={} queued={:.2f}s "
             "prefill={:.2f}s decode={:.2f}s",

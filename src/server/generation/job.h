@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "constrain/reasoning_limit.h"
 #include "constrain/token_constraint.h"
 #include "engine/generator.h"
 #include "engine/reply_stream.h"
@@ -36,6 +37,7 @@ struct PreparedGeneration {
   int64_t max_tokens = 0;  // clipped to the context when it starts
   ReplyStreamOptions stream;
   std::unique_ptr<TokenConstraint> constraint;  // may be null
+  ReasoningLimit* reasoning_limit = nullptr;    // the constraint, where it is one
   bool logprobs = false;
   int32_t top_logprobs = 0;
   bool show_reasoning = false;

@@ -31,6 +31,20 @@ PreparedGeneration FromFields(const GenerationFields& fields) {
   return generation;
 }
 
+void LimitReasoning(int64_t max_tokens, const TextLayer& text, PreparedGeneration& generation) {
+  const std::optional<ReasoningTokens> tokens = text.reasoning_tokens();
+  if (!tokens) {
+    throw ApiError(400, "unsupported_value",
+                   "the model's vocabulary has no tokens that open and close reasoning",
+                   "max_reasoning_tokens");
+  }
+  auto limit = std::make_unique<ReasoningLimit>(
+      *tokens, max_tokens, generation.stream.start == ReplyStart::kReasoning,
+      text.tokenizer().id_limit(), std::move(generation.constraint));
+  generation.reasoning_limit = limit.get();
+  generation.constraint = std::move(limit);
+}
+
 EffectivePrompt Render(const ChatTurn& turn, const TextLayer& text, TurnHistory& history) {
   try {
     return history.Prepare(text, turn.messages, turn.tools, turn.options);
@@ -66,9 +80,11 @@ PreparedGeneration PrepareChat(const ChatRequest& request, const TextLayer& text
   generation.prompt = std::move(prompt.rendered_ids);
   generation.stream.start = DefaultReplyStart(text.family(), request.thinking);
   generation.constraint = MakeConstraint(text, request, generation.stream.start);
+  if (request.max_reasoning_tokens) LimitReasoning(*request.max_reasoning_tokens, text, generation);
   for (const ToolDeclaration& tool : request.tools) {
     generation.stream.tools.push_back({tool.name, Json(ToJson(tool.parameters))});
   }
+  generation.stream.stream_arguments = request.generation.stream;
   generation.show_reasoning = request.thinking;
   generation.one_call_only = !request.parallel_tool_calls;
   return generation;

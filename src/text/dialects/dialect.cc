@@ -57,6 +57,20 @@ std::span<const MarkerSpelling> DialectMarkers(TextFamily family) {
   Fail(ErrorCode::kInternal, "internal error: a family without a dialect");
 }
 
+ReasoningMarkers ReasoningMarkersOf(TextFamily family) {
+  switch (family) {
+    case TextFamily::kGemma4:
+      return {Marker::kChannelOpen, Marker::kChannelClose};
+    case TextFamily::kInkling:
+      return {Marker::kContentThinking, Marker::kEndMessage};
+    case TextFamily::kQwen36:
+    case TextFamily::kMaple:
+    case TextFamily::kDeepseekV4:
+      break;
+  }
+  return {Marker::kThinkOpen, Marker::kThinkClose};
+}
+
 ReplyStart DefaultReplyStart(TextFamily family, bool thinking) {
   switch (family) {
     case TextFamily::kInkling:

@@ -64,6 +64,13 @@ struct MarkerSpelling {
 // token of the family that is not listed is `kOther`, and a spelling the tokenizer lacks has no id.
 std::span<const MarkerSpelling> DialectMarkers(TextFamily family);
 
+// The markers between which the family's models reason.
+struct ReasoningMarkers {
+  Marker open = Marker::kThinkOpen;
+  Marker close = Marker::kThinkClose;
+};
+ReasoningMarkers ReasoningMarkersOf(TextFamily family);
+
 // Where the reply begins, given how the prompt ended.
 enum class ReplyStart {
   kContent,       // visible text

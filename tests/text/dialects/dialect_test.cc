@@ -63,6 +63,24 @@ TEST(DialectStreamTest, ACharacterIsNeverCut) {
   EXPECT_EQ(events.at(0).text, "\xEF\xBF\xBD");
 }
 
+TEST(DialectStreamTest, ReasoningLiesBetweenItsMarkers) {
+  for (const TextFamily family : {kGemma, kQwen, kDeepseek, kInkling, kMaple}) {
+    const ReasoningMarkers markers = ReasoningMarkersOf(family);
+    const auto parser = MakeDialectParser(Options(family));
+    const auto push = [&](Marker marker) {
+      std::vector<DialectEvent> events;
+      EXPECT_TRUE(parser->Push(marker, Mark(family, marker).text, &events));
+    };
+    EXPECT_FALSE(parser->in_reasoning());
+    push(markers.open);
+    EXPECT_TRUE(parser->in_reasoning());
+    PushText(parser.get(), "thought\nWell");
+    EXPECT_TRUE(parser->in_reasoning());
+    push(markers.close);
+    EXPECT_FALSE(parser->in_reasoning());
+  }
+}
+
 TEST(DialectStreamTest, ArgumentsGrowWhileTheyAreWritten) {
   struct Case {
     TextFamily family;
