@@ -9,7 +9,7 @@ case $(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}") in
   *) build_packages+=(libboost-dev) ;;
 esac
 # What the tests need besides.
-test_packages=(clang clang-format libclang-rt-dev libgtest-dev libgmock-dev)
+test_packages=(curl clang clang-format libclang-rt-dev libgtest-dev libgmock-dev)
 # Cross-compiled kernels under an emulator.
 cross_packages=(g++-aarch64-linux-gnu qemu-user-static googletest)
 # Checks that fetch packages.
