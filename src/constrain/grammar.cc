@@ -62,15 +62,12 @@ GrammarBuilder::State GrammarBuilder::OptionalMarker(char marker, State next) {
 }
 
 GrammarBuilder::State GrammarBuilder::AddLiteral(std::string_view bytes, State next) {
-  std::string& all = grammar_.literals_;
-  size_t at = all.find(bytes);
-  if (at == std::string::npos) {
-    at = all.size();
-    all += bytes;
-  }
+  const auto at =
+      literals_.try_emplace(std::string(bytes), static_cast<uint32_t>(grammar_.literals_.size()));
+  if (at.second) grammar_.literals_ += bytes;
   return Add({.kind = GrammarState::Kind::kLiteral,
               .next = next,
-              .a = static_cast<uint32_t>(at),
+              .a = at.first->second,
               .b = static_cast<uint32_t>(bytes.size())});
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "constrain/dfa.h"
@@ -138,6 +139,7 @@ class GrammarBuilder {
                   const std::vector<uint32_t>* below) const;
 
   Grammar grammar_;
+  std::unordered_map<std::string, uint32_t> literals_;  // where they begin in the grammar's
 };
 
 }  // namespace mference

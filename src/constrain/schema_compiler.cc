@@ -16,6 +16,7 @@ using Kind = Branch::Kind;
 
 constexpr size_t kMaxReferences = 64;  // one inside the other, without an object or array between
 constexpr size_t kMaxExpanded = 100'000;
+constexpr int kMaxForks = 64;  // of given values that begin alike: bounds the recursion
 
 const OrderedJson& AnySchema() {
   static const OrderedJson any = OrderedJson::object();
@@ -251,7 +252,43 @@ void SchemaCompiler::ExpandAlternatives(const OrderedJson& schema, const char* k
 SchemaCompiler::State SchemaCompiler::Value(const OrderedJson& schema, const std::string& pointer,
                                             State next) {
   std::vector<State> ways;
-  for (const Branch& branch : Expand(schema, pointer)) ways.push_back(Value(branch, next));
+  std::vector<std::string> given;
+  for (const Branch& branch : Expand(schema, pointer)) {
+    if (branch.kind == Kind::kValue) {
+      given.push_back(Written(*branch.schema));
+    } else {
+      ways.push_back(Value(branch, next));
+    }
+  }
+  if (!given.empty()) {
+    std::sort(given.begin(), given.end());
+    given.erase(std::unique(given.begin(), given.end()), given.end());
+    ways.push_back(OneOf(given, 0, kMaxForks, next));
+  }
+  return builder_.Split(std::move(ways));
+}
+
+// One of `texts`, sorted, all equal up to `begin`. What begins alike is written once, so that a
+// reply is in one place however many values there are.
+SchemaCompiler::State SchemaCompiler::OneOf(std::span<const std::string> texts, size_t begin,
+                                            int forks, State next) {
+  std::vector<State> ways;
+  if (texts.front().size() == begin) {
+    ways.push_back(next);
+    texts = texts.subspan(1);
+  }
+  while (!texts.empty()) {
+    const std::string& first = texts.front();
+    size_t count = 1;
+    while (forks > 0 && count < texts.size() && texts[count][begin] == first[begin]) ++count;
+    const std::string& last = texts[count - 1];
+    const auto end = static_cast<size_t>(
+        std::mismatch(first.begin(), first.end(), last.begin(), last.end()).first - first.begin());
+    const std::string_view piece = std::string_view(first).substr(begin, end - begin);
+    const State rest = count == 1 ? next : OneOf(texts.first(count), end, forks - 1, next);
+    ways.push_back(builder_.Literal(piece, rest));
+    texts = texts.subspan(count);
+  }
   return builder_.Split(std::move(ways));
 }
 
@@ -277,7 +314,7 @@ SchemaCompiler::State SchemaCompiler::Value(const Branch& branch, State next) {
     case Kind::kNull:
       return builder_.Literal("null", next);
     case Kind::kValue:
-      return builder_.Literal(Written(*branch.schema), next);
+      break;  // with the other given values
   }
   return next;
 }

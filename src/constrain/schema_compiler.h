@@ -9,6 +9,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -71,6 +72,7 @@ class SchemaCompiler {
   State Value(const OrderedJson& schema, const std::string& pointer, State next);
   State Document(State next) { return Value(document_, "#", next); }
   State Value(const Branch& branch, State next);
+  State OneOf(std::span<const std::string> texts, size_t begin, int forks, State next);
 
   // The members of an object, in the order in which they are written.
   struct Property {

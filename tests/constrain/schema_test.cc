@@ -159,6 +159,23 @@ TEST(Schema, RefusesWhatNothingSatisfies) {
   EXPECT_FALSE(Accepts(*grammar, R"({"b":1})"));
 }
 
+TEST(Schema, TakesManyValues) {
+  OrderedJson schema = {{"enum", OrderedJson::array()}};
+  for (int i = 0; i < 60'000; ++i) schema["enum"].push_back("value " + std::to_string(i));
+  // Each begins with the one before it.
+  for (int length = 1; length < 300; ++length) schema["enum"].push_back(std::string(length, 'x'));
+  const auto grammar = SchemaGrammar(schema);
+  for (const int i : {0, 1, 999, 5'000, 59'999}) {
+    EXPECT_TRUE(Accepts(*grammar, "\"value " + std::to_string(i) + "\""));
+  }
+  for (const int length : {1, 63, 64, 65, 299}) {
+    EXPECT_TRUE(Accepts(*grammar, "\"" + std::string(static_cast<size_t>(length), 'x') + "\""));
+  }
+  EXPECT_FALSE(Accepts(*grammar, "\"value 60000\""));
+  EXPECT_FALSE(Accepts(*grammar, "\"value \""));
+  EXPECT_FALSE(Accepts(*grammar, "\"" + std::string(300, 'x') + "\""));
+}
+
 TEST(Schema, BoundsWhatASchemaCanBlowUpTo) {
   // Every definition uses the one before twice.
   OrderedJson bomb = {{"$defs", {{"d0", {{"type", "string"}}}}}};
