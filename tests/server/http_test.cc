@@ -62,6 +62,7 @@ TEST_F(HttpTest, RefusesBodiesOfDoubtfulLength) {
            "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
            "Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
            "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+           "Content-Length: 2, 2\r\n\r\n{}",
            "Content-Length: -1\r\n\r\n{}",
            "Content-Length: 2x\r\n\r\n{}",
            "Content-Length: 99999999999999999999999\r\n\r\n{}",
@@ -75,6 +76,21 @@ TEST_F(HttpTest, RefusesBodiesOfDoubtfulLength) {
     EXPECT_EQ(reply.code(), "invalid_http") << lengths;
   }
   ExpectAlive();
+}
+
+TEST_F(HttpTest, RefusesWhatOthersCouldReadOtherwise) {
+  const std::string old = "POST /v1/chat/completions HTTP/1.0\r\nHost: localhost\r\n";
+  EXPECT_EQ(Raw(old + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n").code(), "invalid_http");
+  const HttpReply packed =
+      Raw(FormatPost(kChatPath, ChatBody("Hi.", 2).dump(), {"Content-Encoding: gzip"}));
+  EXPECT_EQ(packed.status, 415);
+  EXPECT_EQ(packed.code(), "unsupported_media_type");
+  const auto whole = [this](const std::string& url) {
+    return Raw("GET " + url + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  };
+  EXPECT_EQ(whole("http://localhost/health").status, 200);
+  EXPECT_EQ(whole("http://evil.example/health").code(), "invalid_http");
+  EXPECT_EQ(whole("http://localhost:1/health").code(), "invalid_http");
 }
 
 TEST_F(HttpTest, TakesChunkedBodiesByteByByte) {

@@ -87,7 +87,7 @@ StreamedCalls Assemble(const HttpReply& stream) {
       if (index == out.calls.size()) {
         EXPECT_EQ(part.at("type"), "function");
         EXPECT_TRUE(part.at("id").get<std::string>().starts_with("call_"));
-        out.calls.push_back({.name = part.at("function").at("name")});
+        out.calls.emplace_back().name = part.at("function").at("name");
       } else {
         EXPECT_FALSE(part.contains("id"));
       }

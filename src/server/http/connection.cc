@@ -287,6 +287,23 @@ bool Connection::ParseHead() {
   return true;
 }
 
+// What two readers could take for different lengths is refused.
+std::optional<ApiError> Connection::CheckFraming(unsigned version) const {
+  const size_t lengths = request_.CountHeader("Content-Length");
+  const size_t codings = request_.CountHeader("Transfer-Encoding");
+  const std::string_view length = request_.Header("Content-Length");
+  const bool chunked = EqualsIgnoringCase(request_.Header("Transfer-Encoding"), "chunked");
+  if (lengths + codings > 1 || length.find_first_not_of("0123456789") != std::string_view::npos ||
+      (codings > 0 && (!chunked || version < 11))) {
+    return BadRequest("the length of the body is stated twice, or in a way that is not supported");
+  }
+  const std::string_view coding = request_.Header("Content-Encoding");
+  if (!coding.empty() && !EqualsIgnoringCase(coding, "identity")) {
+    return ApiError(415, "unsupported_media_type", "compressed bodies are not supported");
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> Connection::CheckHead() {
   const auto& message = parser_->get();
   request_ = ToRequest(message.base());
@@ -294,12 +311,7 @@ std::optional<ApiError> Connection::CheckHead() {
   keep_alive_ = keep_alive_ && parser_->keep_alive();
   chunked_answer_ = message.version() >= 11;
   const HttpLimits& limits = pool_.limits;
-  const size_t lengths = request_.CountHeader("Content-Length");
-  const size_t codings = request_.CountHeader("Transfer-Encoding");
-  if (lengths > 1 || codings > 1 || (lengths > 0 && codings > 0) ||
-      (codings > 0 && !EqualsIgnoringCase(request_.Header("Transfer-Encoding"), "chunked"))) {
-    return BadRequest("the length of the body is stated twice, or in a way that is not supported");
-  }
+  if (std::optional<ApiError> refusal = CheckFraming(message.version())) return refusal;
   if (message.version() >= 11 && request_.CountHeader("Host") != 1) {
     return BadRequest("there must be one Host header");
   }
@@ -307,6 +319,11 @@ std::optional<ApiError> Connection::CheckHead() {
   constexpr std::string_view kScheme = "http://";
   if (request_.path.starts_with(kScheme)) {
     const size_t slash = request_.path.find('/', kScheme.size());
+    const size_t host_end = std::min(slash, request_.path.size());
+    const std::string_view host = request_.Header("Host");
+    if (!host.empty() && request_.path.substr(kScheme.size(), host_end - kScheme.size()) != host) {
+      return BadRequest("the request's target and its Host header name different hosts");
+    }
     request_.path = slash == std::string::npos ? "/" : request_.path.substr(slash);
   }
   path_ = request_.path;

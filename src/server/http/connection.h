@@ -66,6 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Advance();
   void BeginRequest();
   bool ParseHead();
+  std::optional<ApiError> CheckFraming(unsigned version) const;
   std::optional<ApiError> CheckHead();
   bool ParseBody();
   void Dispatch();
