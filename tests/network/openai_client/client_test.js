@@ -78,9 +78,21 @@ async function callsTools() {
   assert.ok(Number.isInteger(args.days) && args.days >= 1 && args.days <= 9);
 
   const runner = client.beta.chat.completions.stream(body);
+  let deltas = 0;
+  runner.on('tool_calls.function.arguments.delta', () => { ++deltas; });
   const streamed = (await runner.finalChatCompletion()).choices[0].message.tool_calls;
   assert.equal(streamed.length, 1);
+  assert.ok(deltas > 3, 'arguments arrive as they are written');
   assert.deepEqual(Object.keys(JSON.parse(streamed[0].function.arguments)), ['city', 'days']);
+}
+
+async function limitsReasoning() {
+  const reply = await client.chat.completions.create(
+      ask('Think about ships.', {reasoning_effort: 'low', max_reasoning_tokens: 0}));
+  assert.equal(reply.usage.completion_tokens_details.reasoning_tokens, 0);
+  await assert.rejects(
+      client.chat.completions.create(ask('Hi.', {max_reasoning_tokens: -1})),
+      (error) => error.status === 400 && error.param === 'max_reasoning_tokens');
 }
 
 async function keepsToSchemas() {
@@ -224,7 +236,7 @@ async function carriesAnAgentsConversation() {
 
 const tests = [
   listsModels, streamsWhatItAnswersAsAWhole, accumulatesWithTheStreamHelper, callsTools,
-  keepsToSchemas, reportsLogprobs, abortsStreamsAndAnswers, throwsTypedErrors, completesText,
+  limitsReasoning, keepsToSchemas, reportsLogprobs, abortsStreamsAndAnswers, throwsTypedErrors, completesText,
   carriesAnAgentsConversation,
 ];
 let failed = 0;
