@@ -30,7 +30,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kAlignment = 16384;
 constexpr uint64_t kScratchFileBytes = 128 * kMiB;
+constexpr uint64_t kScratchStepBytes = 4 * kMiB;  // written and flushed at once
 constexpr int kFewestReads = 8;
+// However busy the disk: no figure reads for longer, nor is the scratch file written for longer.
+constexpr double kMostSeconds = 2;
+// A blob that a disk does not take in this time is not worth waiting for.
+constexpr double kMostSecondsPerBlob = 5;
 constexpr uint64_t kWarmBytes = 192 * kMiB;
 constexpr int kPlanDepth = 8;
 
@@ -104,7 +109,7 @@ class DiskBench {
       threads.emplace_back([&, thread] {
         Places places(files_, piece_, ++seed_);
         std::vector<double> mine;
-        while ((SecondsSince(start) < seconds_ || count < kFewestReads) && failure == 0) {
+        while (WantsMore(start, count) && failure == 0) {
           BlobRead read = places.Next();
           read.target = memory_.data() + piece_ * static_cast<uint64_t>(thread);
           if (buffered) Forget(read);
@@ -125,7 +130,8 @@ class DiskBench {
             .depth = depth,
             .bytes_per_second = static_cast<double>(durations.size()) *
                                 static_cast<double>(piece_) / SecondsSince(start),
-            .median_seconds = Median(std::move(durations))};
+            .median_seconds = Median(durations),
+            .reads = static_cast<int64_t>(durations.size())};
   }
 
   // The same places again and again, from the page cache: enough of them that the CPU's caches do
@@ -159,7 +165,8 @@ class DiskBench {
     return {.way = "page cache",
             .depth = depth,
             .bytes_per_second = static_cast<double>(count) * static_cast<double>(piece_) / elapsed,
-            .median_seconds = elapsed * depth / static_cast<double>(std::max<int64_t>(count, 1))};
+            .median_seconds = elapsed * depth / static_cast<double>(std::max<int64_t>(count, 1)),
+            .reads = count};
   }
 
   // One of the engine's readers, kept at `depth` blobs in flight.
@@ -183,7 +190,7 @@ class DiskBench {
       --in_flight;
       if (done.error != 0) FailErrno(fmt::format("cannot read with {}", way), done.error);
       durations.push_back(SecondsSince(begun[static_cast<size_t>(done.id)]));
-      if (SecondsSince(start) < seconds_ || durations.size() < kFewestReads) {
+      if (WantsMore(start, static_cast<int64_t>(durations.size()))) {
         submit(done.id);
         ++in_flight;
       }
@@ -192,10 +199,16 @@ class DiskBench {
             .depth = depth,
             .bytes_per_second = static_cast<double>(durations.size()) *
                                 static_cast<double>(piece_) / SecondsSince(start),
-            .median_seconds = Median(std::move(durations))};
+            .median_seconds = Median(durations),
+            .reads = static_cast<int64_t>(durations.size())};
   }
 
  private:
+  bool WantsMore(Clock::time_point start, int64_t reads) const {
+    const double elapsed = SecondsSince(start);
+    return elapsed < seconds_ || (reads < kFewestReads && elapsed < kMostSeconds);
+  }
+
   const std::vector<OpenFile>& files_;
   const uint64_t piece_;
   const double seconds_;
@@ -212,7 +225,9 @@ DiskMeasurement Measure(const std::vector<OpenFile>& files, const DiskRequest& r
     return result;
   }
   result.direct = true;
+  result.read_bytes = piece;
   for (const OpenFile& open : files) {
+    result.file_bytes += open.bytes;
     if (const auto refused = EnableDirectIo(open.file, kAlignment)) {
       result.direct = false;
       result.problem = *refused;
@@ -252,18 +267,27 @@ DiskMeasurement Measure(const std::vector<OpenFile>& files, const DiskRequest& r
 }
 
 // A file without a name, on the file system of `directory`, with content that nothing compresses.
-OpenFile MakeScratchFile(const std::filesystem::path& directory) {
+// Flushed step by step: how long flushing all of it at the end takes, nobody could bound.
+OpenFile MakeScratchFile(const std::filesystem::path& directory, uint64_t blob_bytes) {
+  constexpr const char* kName = "the file to measure the disk with";
   OpenFile scratch{FileDescriptor(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)),
-                   kScratchFileBytes};
+                   0};
   if (!scratch.file.valid()) FailErrno("cannot create a file in " + directory.string(), errno);
-  std::vector<uint64_t> words(kMiB / sizeof(uint64_t));
+  std::vector<uint64_t> words(kScratchStepBytes / sizeof(uint64_t));
   std::mt19937_64 random(1);
-  for (uint64_t offset = 0; offset < kScratchFileBytes; offset += kMiB) {
+  const Clock::time_point start = Clock::now();
+  const auto has_room_for_reads = [&] { return scratch.bytes >= RoundUp(blob_bytes, kAlignment); };
+  while (!has_room_for_reads() ||
+         (scratch.bytes < kScratchFileBytes && SecondsSince(start) < kMostSeconds)) {
+    if (SecondsSince(start) > kMostSecondsPerBlob) {
+      Fail(ErrorCode::kIo, "the disk is busy: writing {} took more than {} s",
+           FormatByteCount(scratch.bytes), kMostSecondsPerBlob);
+    }
     for (uint64_t& word : words) word = random();
-    WriteExactly(scratch.file, offset, std::as_bytes(std::span(words)),
-                 "the file to measure the disk with");
+    WriteExactly(scratch.file, scratch.bytes, std::as_bytes(std::span(words)), kName);
+    SyncFile(scratch.file, kName);
+    scratch.bytes += kScratchStepBytes;
   }
-  SyncFile(scratch.file, "the file to measure the disk with");
   return scratch;
 }
 
@@ -299,7 +323,7 @@ DiskMeasurement MeasureDiskAt(const std::filesystem::path& directory, uint64_t b
   request.all_ways = false;
   try {
     std::vector<OpenFile> files;
-    files.push_back(MakeScratchFile(nearest));
+    files.push_back(MakeScratchFile(nearest, blob_bytes));
     return Measure(files, request);
   } catch (const Error& error) {
     DiskMeasurement failed;

@@ -13,11 +13,14 @@ struct DiskCeiling {
   int depth = 0;    // reads in flight
   double bytes_per_second = 0;
   double median_seconds = 0;  // of one read, waiting in the device's queue included
+  int64_t reads = 0;
 };
 
 struct DiskMeasurement {
-  bool direct = false;  // past the page cache; else figures may flatter
-  std::string problem;  // why not, or why nothing was measured
+  bool direct = false;      // past the page cache; else figures may flatter
+  std::string problem;      // why not, or why nothing was measured
+  uint64_t read_bytes = 0;  // of one read
+  uint64_t file_bytes = 0;  // of all files read from
   std::vector<DiskCeiling> ceilings;
 
   // The fastest plain direct read (buffered where there is no direct I/O), whatever the depth; 0
@@ -25,7 +28,7 @@ struct DiskMeasurement {
   double best() const;
 };
 
-// Random reads of `blob_bytes` from existing files.
+// Random reads of `blob_bytes` from existing files. A busy disk ends a figure after two seconds.
 struct DiskRequest {
   std::vector<std::filesystem::path> files;
   uint64_t blob_bytes = 0;  // rounded up to 16 KiB
@@ -36,8 +39,8 @@ struct DiskRequest {
 };
 DiskMeasurement MeasureDisk(const DiskRequest& request);
 
-// Direct reads at one depth from a file of 128 MiB that is written into `directory` (or the nearest
-// one above it that exists) and gone afterwards.
+// Direct reads at one depth from a file that is written into `directory` (or the nearest one above
+// it that exists) and gone afterwards: of 128 MiB, or of what a busy disk takes in two seconds.
 DiskMeasurement MeasureDiskAt(const std::filesystem::path& directory, uint64_t blob_bytes);
 
 }  // namespace mference::bench

@@ -39,6 +39,7 @@ constexpr const char* kHelp =
 /system TEXT                set the system message (also /set system TEXT)
 /set parameter NAME VALUE   temperature, top_k, top_p, min_p, repetition_penalty,
                             repeat_last_n, seed, max_new, stop
+/set parameter stop         remove the stop strings
 /show                       model, context, sampling
 /stats                      figures of this chat
 /think, /nothink            reasoning before the answer
@@ -85,8 +86,22 @@ class Chat {
   }
 
  private:
+  // What the user asked to see: one or more lines.
+  void Say(std::string_view text) {
+    if (flags_.load.json) {
+      const Json note = {{"note", Trimmed(text)}};
+      console_.Note("{}\n", note.dump(-1, ' ', false, Json::error_handler_t::replace));
+    } else {
+      console_.WriteError(text);
+    }
+  }
+  // What nobody asked for.
   void Notice(std::string_view text) {
-    if (!flags_.load.quiet) console_.WriteError(text);
+    if (!flags_.load.quiet) Say(text);
+  }
+  // What only a person at a keyboard needs.
+  void Prompt(std::string_view text) {
+    if (!flags_.load.quiet && !flags_.load.json) console_.WriteError(text);
   }
 
   void ShowSeed() {
@@ -97,7 +112,7 @@ class Chat {
   // One line, or LineStatus::kEnd. Handles Ctrl-C at the prompt.
   LineStatus ReadLine(const char* prompt, std::string* line) {
     const InterruptScope interrupts(InterruptMode::kInput);
-    Notice(console_.ForError(Style::kBold, prompt));
+    Prompt(console_.ForError(Style::kBold, prompt));
     while (true) {
       const LineStatus status = reader_.Next(line);
       if (status != LineStatus::kInterrupted) return status;
@@ -108,8 +123,8 @@ class Chat {
         return LineStatus::kEnd;
       }
       last_interrupt_ = now;
-      console_.WriteError("\n(Ctrl-C again, Ctrl-D or /quit leaves)\n");
-      Notice(console_.ForError(Style::kBold, prompt));
+      Say("\n(Ctrl-C again, Ctrl-D or /quit leaves)\n");
+      Prompt(console_.ForError(Style::kBold, prompt));
     }
   }
 
@@ -117,10 +132,10 @@ class Chat {
   bool ReadMessage(std::string& message) {
     constexpr std::string_view kQuotes = "\"\"\"";
     std::string line;
-    Notice("\n");
+    Prompt("\n");
     quoted_ = false;
     if (ReadLine("you> ", &line) != LineStatus::kLine) {
-      console_.WriteError("\n");
+      if (!flags_.load.json) console_.WriteError("\n");
       return false;
     }
     message = Trimmed(line);
@@ -159,7 +174,7 @@ class Chat {
       if (error.code() != ErrorCode::kContextFull && error.code() != ErrorCode::kMessagesInvalid) {
         throw;
       }
-      ShowError(error.what());
+      ShowError(error.code(), error.what());
       return;
     }
     if (turn.dropped_messages > 0) {
@@ -183,7 +198,8 @@ class Chat {
   void EndTurn(const PreparedTurn& turn, const ReplyOutcome& outcome) {
     const GenerationResult& result = outcome.result;
     if (outcome.tool_call) {
-      ShowError("the model attempted a tool call, but no tools were declared");
+      ShowError(ErrorCode::kMessagesInvalid,
+                "the model attempted a tool call, but no tools were declared");
       conversation_.Abandon();
     } else if (result.tokens.empty()) {
       conversation_.Abandon();  // cancelled before it said anything
@@ -201,8 +217,8 @@ class Chat {
     }
   }
 
-  void ShowError(std::string_view text) {
-    console_.Note("{} {}\n", console_.ForError(Style::kRed, "error:"), text);
+  void ShowError(ErrorCode code, std::string_view text) {
+    ReportError(console_, flags_.load.json, ErrorCodeName(code), text);
   }
 
   Next Command(const std::string& line) {
@@ -212,11 +228,11 @@ class Chat {
     if (name == "/quit" || name == "/exit" || name == "/bye") return Next::kLeave;
     try {
       if (!Execute(name, rest)) {
-        console_.Note("unknown command {}; try /clear, /history, or /quit (/help shows all)\n",
-                      name);
+        throw UsageError(fmt::format(
+            "unknown command {}; try /clear, /history, or /quit (/help shows all)", name));
       }
     } catch (const UsageError& error) {
-      ShowError(error.what());
+      ShowError(ErrorCode::kInvalidArgument, error.what());
     }
     return Next::kGoOn;
   }
@@ -224,19 +240,18 @@ class Chat {
   // False for an unknown command.
   bool Execute(const std::string& name, const std::string& rest) {
     if (name == "/help" || name == "/?") {
-      console_.WriteError(kHelp);
+      Say(kHelp);
     } else if (name == "/clear" || name == "/reset") {
       conversation_.Clear();
-      console_.WriteError("history cleared\n");
+      Say("history cleared\n");
     } else if (name == "/history") {
       for (const ChatMessage& message : conversation_.Messages()) {
-        console_.Note("[{}] {}\n", ChatRoleName(message.role), message.content);
+        Say(fmt::format("[{}] {}\n", ChatRoleName(message.role), message.content));
       }
     } else if (name == "/retry") {
       Retry();
     } else if (name == "/undo") {
-      console_.WriteError(conversation_.Undo() ? "took back the last turn\n"
-                                               : "there is nothing to take back\n");
+      Say(conversation_.Undo() ? "took back the last turn\n" : "there is nothing to take back\n");
     } else if (name == "/system") {
       SetSystem(rest);
     } else if (name == "/set") {
@@ -247,7 +262,7 @@ class Chat {
       Stats();
     } else if (name == "/think" || name == "/nothink") {
       flags_.think = name == "/think";
-      console_.Note("reasoning is {}\n", flags_.think ? "on" : "off");
+      Say(fmt::format("reasoning is {}\n", flags_.think ? "on" : "off"));
     } else if (name == "/read") {
       Read(rest);
     } else {
@@ -259,7 +274,7 @@ class Chat {
   void Retry() {
     const std::string message = conversation_.LastUserMessage();
     if (message.empty() || !conversation_.Undo()) {
-      console_.WriteError("there is nothing to answer again\n");
+      Say("there is nothing to answer again\n");
       return;
     }
     // The same seed would draw the same reply.
@@ -281,7 +296,7 @@ class Chat {
 
   void SetSystem(const std::string& text) {
     conversation_.SetSystem(text);
-    console_.WriteError(text.empty() ? "system message removed\n" : "system message set\n");
+    Say(text.empty() ? "system message removed\n" : "system message set\n");
   }
 
   void Set(const std::string& rest) {
@@ -291,6 +306,10 @@ class Chat {
     if (what == "system") return SetSystem(value);
     const size_t split = std::min(value.find(' '), value.size());
     const std::string parameter = value.substr(0, split);
+    if (what == "parameter" && value == "stop") {
+      flags_.sampling.stops.clear();
+      return Say("stop strings removed\n");
+    }
     if (what != "parameter" || parameter.empty() || split == value.size()) {
       throw UsageError("expected /set parameter NAME VALUE or /set system TEXT");
     }
@@ -303,29 +322,30 @@ class Chat {
     const uint64_t seed = sampling_.seed;
     sampling_ = flags_.sampling.Over(loaded_->text().sampling_defaults());
     if (!flags_.sampling.seed) sampling_.seed = seed;
-    console_.Note("{} = {}\n", parameter, text);
+    Say(fmt::format("{} = {}\n", parameter, text));
   }
 
   void Show() {
     const ModelDirectory& directory = loaded_->directory();
-    console_.Note(
+    Say(fmt::format(
         "model {} ({}), context {} with {} tokens in use\n"
         "temperature {} top_k {} top_p {} min_p {} repetition_penalty {} repeat_last_n {} seed {} "
         "max_new {}\n",
         ModelNameOf(directory.path()), directory.manifest().model_id, loaded_->session().context(),
         loaded_->session().tokens().size(), sampling_.temperature, sampling_.top_k, sampling_.top_p,
         sampling_.min_p, sampling_.repetition_penalty, sampling_.repeat_last_n, sampling_.seed,
-        flags_.sampling.max_new);
+        flags_.sampling.max_new));
+    for (const std::string& stop : flags_.sampling.stops) Say(fmt::format("stop {}\n", stop));
   }
 
   void Stats() {
     const ProcessMemory memory = ReadProcessMemory();
-    console_.Note(
+    Say(fmt::format(
         "{} turns, {} prompt tokens computed, {} tokens generated in {:.1f} s; memory {} now, {} "
         "at "
         "its peak\n",
         turns_, prompt_tokens_, new_tokens_, seconds_, FormatByteCount(memory.resident_bytes),
-        FormatByteCount(memory.peak_resident_bytes));
+        FormatByteCount(memory.peak_resident_bytes)));
   }
 
   ChatFlags flags_;

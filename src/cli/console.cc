@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace mference::cli {
 namespace {
@@ -104,6 +105,15 @@ std::string Table::Format() const {
     text += line + "\n";
   }
   return text;
+}
+
+void ReportError(Console& console, bool json, std::string_view code, std::string_view message) {
+  if (json) {
+    const Json report = {{"error", {{"code", code}, {"message", message}}}};
+    console.Note("{}\n", report.dump(-1, ' ', false, Json::error_handler_t::replace));
+  } else {
+    console.Note("{} {}\n", console.ForError(Style::kRed, "error:"), message);
+  }
 }
 
 ProgressLine::ProgressLine(Console& console)

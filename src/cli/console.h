@@ -55,6 +55,9 @@ class Console {
   bool colour_;
 };
 
+// An error on standard error: `error: MESSAGE`, or as a JSON line.
+void ReportError(Console& console, bool json, std::string_view code, std::string_view message);
+
 // Text columns, each as wide as its widest cell.
 class Table {
  public:

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/hub_flags.h"
 #include "cli/install_progress.h"
 #include "cli/interrupts.h"
+#include "engine/plan_estimate.h"
 #include "install/install_paths.h"
 #include "install/local_install.h"
 #include "install/remote_install.h"
@@ -152,30 +154,49 @@ std::string RevisionOf(const InstallAudit& audit) {
   return audit.source.commit.empty() ? "local" : audit.source.commit;
 }
 
+// The smallest --memory that runs the model, with the default context.
+uint64_t SmallestBudget(const InstallAudit& audit) {
+  LoadOptions options;
+  options.memory_budget_bytes = std::numeric_limits<int64_t>::max();
+  return PlanMemory(EstimatePlanInput({.arch = audit.arch,
+                                       .weight_bytes = audit.weights_file_bytes,
+                                       .expert_stride = audit.expert_stride},
+                                      options))
+      .smallest_budget_bytes;
+}
+
 void PrintPlan(Console& console, const InstallAudit& audit) {
   console.Print(
       "Source revision: {}\nRange requests: {}\nSource bytes: {}\nOutput bytes: {}\n"
       "Resident entries: {}\nExpert layers: {}\nExcluded tensors: {}\n",
       RevisionOf(audit), audit.range_count, audit.source_bytes, audit.output_bytes,
       audit.resident_entries, audit.expert_layers, audit.excluded_tensors.size());
+  console.Print("Disk needed: {}\nDisk available: {}\nSmallest memory budget: {}\n",
+                audit.disk.required_bytes(), audit.disk.available_bytes, SmallestBudget(audit));
 }
 
 void PrintResult(Console& console, const InstallFlags& flags, const InstallResult& result) {
   const InstallAudit& audit = result.audit;
+  const bool shows_plan = flags.dry_run && !result.promotion_only;
   if (flags.audit) {
     console.Write(AuditToJson(result));
   } else if (flags.json) {
-    console.Print("{}\n", Json{{"event", "done"},
-                               {"dry_run", flags.dry_run},
-                               {"model", result.directory.string()},
-                               {"model_id", result.model_id},
-                               {"revision", RevisionOf(audit)},
-                               {"pinned", audit.pinned},
-                               {"source_bytes", audit.source_bytes},
-                               {"reused_bytes", audit.reused_source_bytes},
-                               {"output_bytes", audit.output_bytes}}
-                              .dump());
-  } else if (flags.dry_run) {
+    Json done = {{"event", "done"},
+                 {"dry_run", flags.dry_run},
+                 {"model", result.directory.string()},
+                 {"model_id", result.model_id},
+                 {"revision", RevisionOf(audit)},
+                 {"pinned", audit.pinned},
+                 {"source_bytes", audit.source_bytes},
+                 {"reused_bytes", audit.reused_source_bytes},
+                 {"output_bytes", audit.output_bytes}};
+    if (shows_plan) {
+      done["disk_needed_bytes"] = audit.disk.required_bytes();
+      done["disk_available_bytes"] = audit.disk.available_bytes;
+      done["smallest_memory_bytes"] = SmallestBudget(audit);
+    }
+    console.Print("{}\n", done.dump());
+  } else if (shows_plan) {
     PrintPlan(console, audit);
   } else {
     console.Print("Installed {}\nSource revision: {}\nModel: {}\n", result.model_id,
@@ -231,7 +252,9 @@ int RunInstall(const InstallFlags& flags, Console& console) {
   options.cancelled = &CancelRequested();
   options.on_event = [&progress](const InstallEvent& event) { progress.Show(event); };
   try {
-    PrintResult(console, flags, InstallFrom(flags, std::move(options), console));
+    const InstallResult result = InstallFrom(flags, std::move(options), console);
+    PrintResult(console, flags, result);
+    if (flags.dry_run) RequireSpace(result.audit.disk, result.directory);
   } catch (const UsageError&) {
     throw;
   } catch (const Error& error) {
@@ -265,7 +288,8 @@ void AddInstallCommand(CommandSet& commands) {
             flags->skip_source_check);
   AddSwitch(command, "--overwrite", "Replace a model that is installed already", flags->overwrite);
   AddSwitch(command, "--discard", "Remove what an interrupted install saved", flags->discard);
-  AddSwitch(command, "--dry-run", "Plan and check the disk, write nothing", flags->dry_run);
+  AddSwitch(command, "--dry-run", "Show the plan and check the disk, write nothing",
+            flags->dry_run);
   AddSwitch(command, "--trust-snapshot",
             "Take shards of a catalogue model whose published digests are not at hand",
             flags->trust_snapshot);

@@ -137,7 +137,14 @@ std::unique_ptr<LoadedModel> LoadFromFlags(const LoadFlags& flags, int64_t defau
   LoadOptions options = flags.options;
   options.path = ResolveModelPath(flags.model);
   options.context = flags.context.value_or(default_context);
-  return LoadedModel::Load(options);
+  std::unique_ptr<LoadedModel> loaded = LoadedModel::Load(options);
+  // The default adapts to the model; what was asked for does not change silently.
+  if (const int64_t most = loaded->session().context(); flags.context.value_or(0) > most) {
+    Fail(ErrorCode::kInvalidArgument,
+         "--context {}: {} works with at most {} tokens; give at most that, or auto",
+         *flags.context, ModelNameOf(options.path), most);
+  }
+  return loaded;
 }
 
 void AddTraceFlag(CLI::App& command, std::filesystem::path& trace) {

@@ -156,12 +156,22 @@ void PrintPlan(Console& console, const Subject& subject, const Plan& plan) {
                 RoundUp(plan.memory.smallest_budget_bytes, kMiB) / kMiB);
 }
 
-void PrintSpeed(Console& console, const Plan& plan, const Speed& speed, double memory_rate,
-                const bench::DiskMeasurement& disk, int threads) {
+// What the disk's figure is of.
+std::string DescribeReads(const bench::DiskMeasurement& disk, bool installed) {
+  const bench::DiskCeiling& reads = disk.ceilings.front();
+  return fmt::format("{} reads of {}, {} at a time, from {} of {}", reads.reads,
+                     FormatByteCount(disk.read_bytes), reads.depth,
+                     installed ? "the model's files" : "a scratch file",
+                     FormatByteCount(disk.file_bytes));
+}
+
+void PrintSpeed(Console& console, const Subject& subject, const Plan& plan, const Speed& speed,
+                double memory_rate, const bench::DiskMeasurement& disk, int threads) {
   console.Print("measured: memory {:.1f} GB/s with {} threads, disk ", memory_rate / 1e9, threads);
   if (disk.best() > 0) {
-    console.Print("{:.2f} GB/s{}\n", disk.best() / 1e9,
-                  disk.direct ? "" : fmt::format(" through the page cache ({})", disk.problem));
+    console.Print("{:.2f} GB/s{}\n  {}\n", disk.best() / 1e9,
+                  disk.direct ? "" : fmt::format(" through the page cache ({})", disk.problem),
+                  DescribeReads(disk, !subject.path.empty()));
   } else {
     console.Print("not measured ({})\n", disk.problem);
   }
@@ -203,13 +213,19 @@ int RunPlan(const PlanFlags& flags, Console& console) {
     if (!flags.no_measure) {
       json["memory_bytes_per_s"] = memory_rate;
       json["disk_bytes_per_s"] = disk.best();
+      if (!disk.ceilings.empty()) {
+        json["disk_reads"] = {{"reads", disk.ceilings.front().reads},
+                              {"read_bytes", disk.read_bytes},
+                              {"depth", disk.ceilings.front().depth},
+                              {"file_bytes", disk.file_bytes}};
+      }
       json["tokens_per_s"] = {speed.tokens_low, speed.tokens_high};
     }
     console.Print("{}\n", json.dump(2));
     return 0;
   }
   PrintPlan(console, subject, plan);
-  if (!flags.no_measure) PrintSpeed(console, plan, speed, memory_rate, disk, threads);
+  if (!flags.no_measure) PrintSpeed(console, subject, plan, speed, memory_rate, disk, threads);
   return 0;
 }
 

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/error.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -27,15 +27,6 @@ int ExitCodeOf(ErrorCode code) {
     return 128 + (LastSignal() != 0 ? LastSignal() : SIGINT);
   }
   return IsBadInput(code) ? kExitUsage : kExitFailed;
-}
-
-void ReportError(Console& console, bool json, std::string_view code, const std::string& message) {
-  if (json) {
-    const Json report = {{"error", {{"code", code}, {"message", message}}}};
-    console.Note("{}\n", report.dump(-1, ' ', false, Json::error_handler_t::replace));
-  } else {
-    console.Note("{} {}\n", console.ForError(Style::kRed, "error:"), message);
-  }
 }
 
 int ReportUsage(Console& console, bool json, const CLI::App& program, const std::string& message) {

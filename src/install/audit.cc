@@ -53,6 +53,8 @@ std::string AuditToJson(const InstallResult& result) {
   members.Number("gap_bytes_read", audit.gap_bytes);
   members.Number("verification_bytes_read", audit.verification_bytes);
   members.Number("output_bytes_written", audit.output_bytes);
+  members.Number("disk_needed_bytes", audit.disk.required_bytes());
+  members.Number("disk_available_bytes", audit.disk.available_bytes);
   members.Number("byte_copy_tiles", audit.copied_tiles);
   members.Number("largest_scratch_bytes", audit.largest_scratch_bytes);
   members.Number("largest_transfer_bytes", audit.chunk_bytes);

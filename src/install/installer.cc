@@ -210,26 +210,18 @@ class Transaction {
     }
   }
 
-  void CheckDisk(uint64_t recorded_bytes) const {
+  void CheckDisk(uint64_t recorded_bytes) {
     Phase(InstallPhase::kCheckingDisk);
-    const uint64_t reserve = options_.reserve_bytes.value_or(
-        snapshot_.pinned != nullptr ? snapshot_.pinned->reserve_bytes : kDefaultReserveBytes);
-    const uint64_t staging =
-        source_.is_remote()
-            ? plan_.ranges.chunk_bytes * static_cast<uint64_t>(options_.ranges_in_flight)
-            : 0;
     const uint64_t payload = plan_.ranges.output_bytes();
-    const uint64_t missing = payload - std::min(payload, recorded_bytes);
-    const uint64_t required = missing + staging + reserve;
-    const uint64_t available = files_.AvailableBytes(paths_.parent);
-    if (available < required) {
-      Fail(ErrorCode::kDiskFull,
-           "{} needs {} ({} to write, {} for transfers, {} to stay free), {} has {}: free some "
-           "space, or install to another disk with --output or MFERENCE_HOME",
-           paths_.final_directory.filename().string(), FormatByteCount(required),
-           FormatByteCount(missing), FormatByteCount(staging), FormatByteCount(reserve),
-           paths_.parent.string(), FormatByteCount(available));
-    }
+    disk_ = {
+        .missing_bytes = payload - std::min(payload, recorded_bytes),
+        .staging_bytes = source_.is_remote() ? plan_.ranges.chunk_bytes *
+                                                   static_cast<uint64_t>(options_.ranges_in_flight)
+                                             : 0,
+        .reserve_bytes = options_.reserve_bytes.value_or(
+            snapshot_.pinned != nullptr ? snapshot_.pinned->reserve_bytes : kDefaultReserveBytes),
+        .available_bytes = files_.AvailableBytes(paths_.parent)};
+    if (!options_.dry_run) RequireSpace(disk_, paths_.final_directory);
   }
 
   // --- The payload --------------------------------------------------------------------------
@@ -443,7 +435,12 @@ class Transaction {
     audit.pinned = snapshot_.pinned != nullptr;
     audit.resident_entries = plan_.resident_index.tensors.size();
     audit.expert_layers = plan_.ranges.outputs.size() - 1;
+    audit.arch = snapshot_.arch;
+    audit.weights_file_bytes =
+        plan_.resident_index.index_bytes + plan_.resident_index.resident_bytes;
+    audit.expert_stride = plan_.layout.expert_stride;
     audit.output_bytes = plan_.ranges.output_bytes();
+    audit.disk = disk_;
     audit.source_bytes = plan_.ranges.source_bytes();
     audit.gap_bytes = plan_.ranges.gap_bytes();
     audit.reused_source_bytes = reused_bytes_;
@@ -487,6 +484,7 @@ class Transaction {
 
   Snapshot snapshot_;
   RepackPlan plan_;
+  DiskNeed disk_;
   Checkpoint checkpoint_;
   ScratchBuffer scratch_{kScratchBytes};
   std::unique_ptr<OutputFiles> outputs_;
@@ -502,6 +500,17 @@ class Transaction {
 };
 
 }  // namespace
+
+void RequireSpace(const DiskNeed& need, const std::filesystem::path& directory) {
+  if (need.fits()) return;
+  Fail(ErrorCode::kDiskFull,
+       "{} needs {} ({} to write, {} for transfers, {} to stay free), {} has {}: free some space, "
+       "or install to another disk with --output or MFERENCE_HOME",
+       directory.filename().string(), FormatByteCount(need.required_bytes()),
+       FormatByteCount(need.missing_bytes), FormatByteCount(need.staging_bytes),
+       FormatByteCount(need.reserve_bytes), directory.parent_path().string(),
+       FormatByteCount(need.available_bytes));
+}
 
 InstallResult Install(SnapshotSource& source, const InstallOptions& options) {
   return Transaction(source, options).Run();

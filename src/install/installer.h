@@ -37,7 +37,8 @@ struct InstallOptions {
   const PinnedSource* expected = nullptr;
   bool overwrite = false;  // replace an installed model
   ResumeMode resume = ResumeMode::kAuto;
-  // Everything up to the disk check; nothing is left behind.
+  // Everything up to the disk check; nothing is left behind. A disk that is too small is no error:
+  // the audit says so.
   bool dry_run = false;
   // Take shards of a pinned local snapshot as they are although no published digest is at hand.
   bool trust_snapshot = false;
@@ -58,15 +59,30 @@ struct InstallOptions {
   std::function<std::time_t()> now;              // for the receipt; null: the clock
 };
 
+// What an install asks of the disk, beside what it finds there.
+struct DiskNeed {
+  uint64_t missing_bytes = 0;    // of the payload, not yet written
+  uint64_t staging_bytes = 0;    // for transfers
+  uint64_t reserve_bytes = 0;    // to stay free
+  uint64_t available_bytes = 0;  // before the install
+
+  uint64_t required_bytes() const { return missing_bytes + staging_bytes + reserve_bytes; }
+  bool fits() const { return required_bytes() <= available_bytes; }
+};
+
 // Facts about an install for `--audit`, and for those who want to know.
 struct InstallAudit {
   SourceIdentity source;
   std::string source_index_sha256;
   std::string plan_fingerprint;
   bool pinned = false;
+  ArchConfig arch;
   uint64_t resident_entries = 0;
+  uint64_t weights_file_bytes = 0;  // what a loaded model keeps in memory
+  uint64_t expert_stride = 0;       // bytes of one expert in its file
   uint64_t expert_layers = 0;
-  uint64_t output_bytes = 0;         // of the payload files
+  uint64_t output_bytes = 0;  // of the payload files
+  DiskNeed disk;
   uint64_t source_bytes = 0;         // of all ranges, gaps included
   uint64_t gap_bytes = 0;            // transferred but not stored
   uint64_t reused_source_bytes = 0;  // from an earlier run
@@ -110,6 +126,9 @@ struct InstallResult {
   // An earlier run had everything on disk; only its promotion was left to do.
   bool promotion_only = false;
 };
+
+// kDiskFull if the space will not do, with what `directory` needs and what to do.
+void RequireSpace(const DiskNeed& need, const std::filesystem::path& directory);
 
 // Throws `Error`; a message says what is kept and what to do. kInstallState for what stands in the
 // way, kDiskFull before anything is written if the space will not do, kCancelled.

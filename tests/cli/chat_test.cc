@@ -4,12 +4,16 @@
 
 #include <csignal>
 #include <regex>
+#include <sstream>
 
+#include "base/json.h"
 #include "cli/program_runner.h"
 
 namespace mference {
 namespace {
 
+using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing_support::DemoHome;
@@ -124,6 +128,36 @@ TEST_F(ChatTest, UndoGoesBackToTheStateBefore) {
   const std::vector<Footer> footers = FootersOf(result.err);
   ASSERT_EQ(footers.size(), 3u) << result.err;
   EXPECT_EQ(footers[2].prompt, footers[1].prompt);
+}
+
+TEST_F(ChatTest, WhatIsSaidIsJsonLinesWhenAskedFor) {
+  const ProgramResult result =
+      Chat("/nonsense\n/set parameter temperature cold\n/history\nHello.\n/undo\n/show\n",
+           {"--json", "--max-new", "4"});
+  EXPECT_EQ(result.exit_code, 0);
+  std::istringstream lines(result.err);
+  std::vector<std::string> errors;
+  std::vector<std::string> notes;
+  for (std::string line; std::getline(lines, line);) {
+    const Json said = Json::parse(line);
+    if (said.contains("error")) errors.push_back(said.at("error").at("message"));
+    if (said.contains("note")) notes.push_back(said.at("note"));
+  }
+  EXPECT_THAT(errors, ElementsAre(HasSubstr("unknown command /nonsense"),
+                                  HasSubstr("temperature: expected a number")));
+  EXPECT_THAT(notes, Contains("took back the last turn"));
+  EXPECT_THAT(notes, Contains(HasSubstr("max_new 4")));
+}
+
+TEST_F(ChatTest, StopStringsCanBeRemoved) {
+  const ProgramResult result = Chat(
+      "/set parameter stop one\n/set parameter stop two words\n/show\n/set parameter "
+      "stop\n/show\n");
+  const std::string& err = result.err;
+  const size_t removed = err.find("stop strings removed\n");
+  ASSERT_NE(removed, std::string::npos) << err;
+  EXPECT_THAT(err.substr(0, removed), HasSubstr("\nstop one\nstop two words\n"));
+  EXPECT_THAT(err.substr(removed), Not(HasSubstr("stop one")));
 }
 
 TEST_F(ChatTest, CommandsAnswerOnStandardError) {

@@ -61,6 +61,8 @@ TEST_F(LibraryTest, ADryRunWritesNothing) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("Expert layers: 12\n"));
   EXPECT_THAT(result.out, HasSubstr("Range requests: "));
+  EXPECT_THAT(result.out, HasSubstr("Disk needed: "));
+  EXPECT_THAT(result.out, HasSubstr("Smallest memory budget: "));
   EXPECT_FALSE(std::filesystem::exists(ModelPath("ghost")));
 }
 
@@ -158,12 +160,22 @@ TEST_F(LibraryTest, InfoShowsHowItWouldRun) {
   EXPECT_THAT(tight.at("cannot_run").get<std::string>(), HasSubstr("smallest budget"));
 }
 
+TEST_F(LibraryTest, AContextTheModelDoesNotHaveIsRefused) {
+  for (const char* command : {"info", "plan"}) {
+    const ProgramResult refused = RunMference({command, "demo", "--quiet", "--context", "999999"});
+    EXPECT_EQ(refused.exit_code, 2) << command;
+    EXPECT_THAT(refused.err, HasSubstr("at most 4096 tokens")) << command;
+  }
+}
+
 TEST_F(LibraryTest, PlansForModelsHereAndNotHere) {
   const Json here = Json::parse(
       RunMference({"plan", "demo", "--memory", "512M", "--json", "--context", "1024"}).out);
   EXPECT_FALSE(here.at("estimated"));
   EXPECT_EQ(here.at("memory_plan").at("budget_bytes"), 512u << 20);
   EXPECT_GT(here.at("memory_bytes_per_s"), 1e8);
+  EXPECT_GT(here.at("disk_reads").at("reads"), 0);
+  EXPECT_EQ(here.at("disk_reads").at("read_bytes").get<int64_t>() % 16384, 0);
   EXPECT_LE(here.at("hit_rate").at(0), here.at("hit_rate").at(1));
 
   const Json there =

@@ -402,6 +402,25 @@ TEST(LocalInstall, DryRunLeavesNothing) {
   EXPECT_FALSE(std::filesystem::exists(temp / "m.gturbo.partial"));
 }
 
+TEST(LocalInstall, ADryRunShowsThePlanOnADiskThatIsTooSmall) {
+  const TempDirectory temp;
+  InstallOptions options = TestOptions(temp / "m.gturbo");
+  options.reserve_bytes = uint64_t{1} << 62;
+  options.dry_run = true;
+  const InstallResult result = InstallLocal(GoldenSnapshot("gemma4"), "tiny", options);
+  EXPECT_GT(result.audit.range_count, 0u);
+  EXPECT_EQ(result.audit.disk.missing_bytes, result.audit.output_bytes);
+  EXPECT_EQ(result.audit.disk.reserve_bytes, uint64_t{1} << 62);
+  EXPECT_FALSE(result.audit.disk.fits());
+  try {
+    RequireSpace(result.audit.disk, result.directory);
+    FAIL() << "fits";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDiskFull);
+    EXPECT_THAT(error.what(), HasSubstr("m.gturbo needs "));
+  }
+}
+
 TEST(LocalInstall, AuditAccountsForEveryByte) {
   const TempDirectory temp;
   InstallOptions options = TestOptions(temp / "m.gturbo");
