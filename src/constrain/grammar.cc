@@ -44,6 +44,8 @@ uint32_t GrammarBuilder::Automaton(const DfaPtr& automaton) {
   auto& known = grammar_.automata_;
   const auto found = std::find(known.begin(), known.end(), automaton);
   if (found != known.end()) return static_cast<uint32_t>(found - known.begin());
+  automaton_states_ += automaton->size();
+  if (automaton_states_ > Grammar::kMaxAutomatonStates) throw GrammarTooLarge();
   known.push_back(automaton);
   return static_cast<uint32_t>(known.size() - 1);
 }
@@ -115,6 +117,7 @@ GrammarBuilder::State GrammarBuilder::Forward() {
 }
 
 void GrammarBuilder::SetTargets(State forward, std::vector<State> targets) {
+  if (grammar_.targets_.size() + targets.size() > Grammar::kMaxTargets) throw GrammarTooLarge();
   GrammarState& state = grammar_.states_[forward];
   state.a = static_cast<uint32_t>(grammar_.targets_.size());
   state.b = static_cast<uint32_t>(targets.size());

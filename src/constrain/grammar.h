@@ -63,6 +63,8 @@ class Grammar {
  public:
   static constexpr uint32_t kMaxDepth = 64;
   static constexpr size_t kMaxStates = 200'000;
+  static constexpr size_t kMaxTargets = 1'000'000;
+  static constexpr size_t kMaxAutomatonStates = 100'000;  // of all automata together
 
   const GrammarState& state(uint32_t number) const { return states_[number]; }
   uint32_t start() const { return start_; }
@@ -101,7 +103,7 @@ class Grammar {
 };
 
 // Builds a grammar back to front: every state is given what follows it. Throws
-// GrammarTooLarge when it would have more than kMaxStates states.
+// GrammarTooLarge when it would exceed one of the grammar's bounds.
 class GrammarTooLarge : public std::exception {};
 
 class GrammarBuilder {
@@ -139,6 +141,7 @@ class GrammarBuilder {
                   const std::vector<uint32_t>* below) const;
 
   Grammar grammar_;
+  size_t automaton_states_ = 0;
   std::unordered_map<std::string, uint32_t> literals_;  // where they begin in the grammar's
 };
 

@@ -1,6 +1,7 @@
 #include "constrain/schema_compiler.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "constrain/number_range.h"
 #include "constrain/pattern.h"
@@ -475,14 +476,14 @@ SchemaCompiler::Members SchemaCompiler::MembersOf(const Branch& object) const {
   if (required == nullptr) return members;
   const std::string here = PointerTo(object.pointer, "required");
   if (!required->is_array()) throw SchemaError(here, "expected an array of names");
+  std::unordered_map<std::string, size_t> known;
+  for (size_t i = 0; i < members.properties.size(); ++i) known[members.properties[i].name] = i;
   for (const OrderedJson& name : *required) {
     if (!name.is_string()) throw SchemaError(here, "expected an array of names");
     const std::string& text = name.get_ref<const std::string&>();
-    const auto known =
-        std::find_if(members.properties.begin(), members.properties.end(),
-                     [&](const Property& property) { return property.name == text; });
-    if (known != members.properties.end()) {
-      known->required = true;
+    const auto [entry, fresh] = known.try_emplace(text, members.properties.size());
+    if (!fresh) {
+      members.properties[entry->second].required = true;
       continue;
     }
     // Not described: any value, unless the schema says what other members are.

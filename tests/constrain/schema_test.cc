@@ -187,6 +187,18 @@ TEST(Schema, BoundsWhatASchemaCanBlowUpTo) {
   EXPECT_THROW(SchemaGrammar(bomb), SchemaError);
   EXPECT_THROW(SchemaGrammar(Parse(R"({"type":"string","pattern":"^(a|b)*a(a|b){18}$"})")),
                SchemaError);
+  // Each by itself is small enough.
+  OrderedJson patterns = {{"properties", OrderedJson::object()}};
+  for (int i = 0; i < 100; ++i) {
+    patterns["properties"]["p" + std::to_string(i)] = {{"type", "string"},
+                                                       {"pattern", "^(a|b)*a(a|b){11}$"}};
+  }
+  EXPECT_THROW(SchemaGrammar(patterns), SchemaError);
+  OrderedJson members = {{"properties", OrderedJson::object()}};
+  for (int i = 0; i < 3'000; ++i) {
+    members["properties"]["m" + std::to_string(i)] = {{"type", "null"}};
+  }
+  EXPECT_THROW(SchemaGrammar(members), SchemaError);
 }
 
 }  // namespace
