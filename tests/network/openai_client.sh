@@ -39,6 +39,7 @@ export MFERENCE_HOME
 [ -d "$MFERENCE_HOME/models/demo.gturbo" ] ||
   "$build/mference" install --from "$here/../../models/demo" demo --quiet || exit 1
 
+: >"$scratch/ready"  # an earlier run's says that it is ready
 "$build/mference" serve demo --port 0 --memory 1GiB --context 4096 \
   >"$scratch/ready" 2>"$scratch/server.log" &
 server=$!
