@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 namespace {

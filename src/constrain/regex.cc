@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 namespace {
@@ -13,7 +13,7 @@ constexpr char32_t kLastScalar = 0x10FFFF;
 
 std::string Utf8(char32_t scalar) {
   std::string bytes;
-  AppendUtf8(scalar, &bytes);
+  AppendUtf8(bytes, scalar);
   return bytes;
 }
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "format/utf8_check.h"
+#include "base/utf8.h"
 
 namespace mference {
 namespace {
@@ -18,24 +18,6 @@ constexpr size_t kMaxNumberBytes = 64;
 bool IsPlain(char c) { return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\'; }
 
 bool IsDigit(int c) { return c >= '0' && c <= '9'; }
-
-void AppendUtf8(std::string& out, uint32_t scalar) {
-  if (scalar < 0x80) {
-    out += static_cast<char>(scalar);
-    return;
-  }
-  if (scalar < 0x800) {
-    out += static_cast<char>(0xC0 | (scalar >> 6));
-  } else if (scalar < 0x10000) {
-    out += static_cast<char>(0xE0 | (scalar >> 12));
-    out += static_cast<char>(0x80 | ((scalar >> 6) & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | (scalar >> 18));
-    out += static_cast<char>(0x80 | ((scalar >> 12) & 0x3F));
-    out += static_cast<char>(0x80 | ((scalar >> 6) & 0x3F));
-  }
-  out += static_cast<char>(0x80 | (scalar & 0x3F));
-}
 
 }  // namespace
 
@@ -163,7 +145,7 @@ void JsonPull::ReadStringInto(std::string& out, size_t max_bytes) {
       FailHere(fmt::format("a string of more than {} bytes", max_bytes));
     }
   }
-  if (!IsUtf8(out)) FailHere("a string that is not UTF-8");
+  if (!IsValidUtf8(out)) FailHere("a string that is not UTF-8");
 }
 
 uint32_t JsonPull::ReadHex4() {

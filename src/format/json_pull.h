@@ -3,6 +3,10 @@
 // The caller says what it expects next; anything else is an error at once, with the path and the
 // byte offset. Memory is one 64 KiB window plus the longest string asked for, whatever the document
 // holds. Strings are checked to be UTF-8; nesting deeper than 64 is refused.
+//
+// For metadata with a schema, where an error should name its path. A vocabulary of 262,144 entries
+// has no use for paths, and copying every string out of the window would show when it loads: it
+// has a reader of its own, text/tokenizer/json_cursor.h.
 #pragma once
 
 #include <cstddef>

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "format/manifest.h"
-#include "format/utf8_check.h"
 
 namespace mference {
 namespace {
@@ -73,7 +73,7 @@ std::string ReadName(std::span<const std::byte> region, uint64_t entry, uint64_t
           "a name that is empty or lies outside the string table");
   std::string text;
   for (const std::byte byte : region.subspan(offset, length)) text += static_cast<char>(byte);
-  require(IsUtf8(text), "a name that is not UTF-8");
+  require(IsValidUtf8(text), "a name that is not UTF-8");
   return text;
 }
 
@@ -247,7 +247,7 @@ ResidentIndex PlanResidentIndex(std::vector<ResidentTensor> tensors) {
     const auto require = [&](bool holds, std::string_view rule) {
       if (!holds) Fail(ErrorCode::kInvalidArgument, "resident tensor '{}': {}", tensor.name, rule);
     };
-    require(!tensor.name.empty() && tensor.name.size() <= UINT16_MAX && IsUtf8(tensor.name),
+    require(!tensor.name.empty() && tensor.name.size() <= UINT16_MAX && IsValidUtf8(tensor.name),
             "a name must be UTF-8 of 1 to 65535 bytes");
     CheckShape(tensor.shape, require);
     require(tensor.weight.bytes > 0, "no weight bytes");

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <regex>
 
+#include "base/utf8.h"
 #include "constrain/dfa.h"
 #include "constrain/number_range.h"
 #include "constrain/pattern.h"
 #include "constrain/schema_corpus.h"
 #include "constrain/text_automata.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/utf8.h"
 #include "constrain/constraint_testing.h"
 #include "constrain/schema_corpus.h"
 #include "constrain/schema_validator.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "text/tokenizer/detokenizer.h"
 #include "text/tokenizer/tokenizer.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {

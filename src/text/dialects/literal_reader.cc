@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 namespace {
@@ -259,7 +259,7 @@ void LiteralReader::StepUnicode(char c) {
   if (low) scalar = 0x10000 + ((high_surrogate_ - 0xD800) << 10) + (unicode_ - 0xDC00);
   high_surrogate_ = 0;
   std::string utf8;
-  AppendUtf8(scalar, &utf8);
+  AppendUtf8(utf8, scalar);
   AppendToString(utf8);
 }
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 std::string Utf8Repair::Push(std::string_view bytes) {

@@ -29,7 +29,7 @@ TracedString StripEnds(const TracedString& text, bool left, bool right, Strip st
     begin += jinja::CodePointBytes(text.text(), begin);
   }
   while (right && end > begin) {
-    const size_t last = jinja::PreviousCodePoint(text.text(), end);
+    const size_t last = PreviousUtf8(text.text(), end);
     if (!strip(jinja::DecodeAt(text.text(), last))) break;
     end = last;
   }

@@ -252,7 +252,7 @@ Prompt PromptRenderer::Continuation(std::string_view text, const PromptOptions& 
       text.remove_prefix(jinja::CodePointBytes(text, 0));
     }
     while (!text.empty()) {
-      const size_t last = jinja::PreviousCodePoint(text, text.size());
+      const size_t last = PreviousUtf8(text, text.size());
       if (!jinja::IsSpace(jinja::DecodeAt(text, last))) break;
       text = text.substr(0, last);
     }

@@ -72,7 +72,7 @@ class Lexer {
 
   size_t StripSpaceBefore(size_t begin, size_t end) const {
     while (end > begin) {
-      const size_t previous = PreviousCodePoint(source_, end);
+      const size_t previous = PreviousUtf8(source_, end);
       if (!IsSpace(DecodeAt(source_, previous))) break;
       end = previous;
     }

@@ -13,7 +13,7 @@ bool IsFinalSigma(std::string_view text, size_t position) {
   size_t before = position;
   bool cased_before = false;
   while (before > 0) {
-    before = PreviousCodePoint(text, before);
+    before = PreviousUtf8(text, before);
     const char32_t c = DecodeAt(text, before);
     if (IsCaseIgnorable(c)) continue;
     cased_before = IsCased(c);

@@ -38,8 +38,8 @@ Pieces SplitAtSpaceFromRight(const std::string& text, int64_t limit) {
   Pieces pieces;
   size_t end = text.size();
   while (true) {
-    while (end > 0 && IsSpace(DecodeAt(text, PreviousCodePoint(text, end)))) {
-      end = PreviousCodePoint(text, end);
+    while (end > 0 && IsSpace(DecodeAt(text, PreviousUtf8(text, end)))) {
+      end = PreviousUtf8(text, end);
     }
     if (end == 0) break;
     size_t begin = end;
@@ -47,8 +47,8 @@ Pieces SplitAtSpaceFromRight(const std::string& text, int64_t limit) {
       pieces.emplace_back(0, end);
       break;
     }
-    while (begin > 0 && !IsSpace(DecodeAt(text, PreviousCodePoint(text, begin)))) {
-      begin = PreviousCodePoint(text, begin);
+    while (begin > 0 && !IsSpace(DecodeAt(text, PreviousUtf8(text, begin)))) {
+      begin = PreviousUtf8(text, begin);
     }
     pieces.emplace_back(begin, end);
     end = begin;

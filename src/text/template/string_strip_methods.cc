@@ -39,7 +39,7 @@ Value StripSides(const Invocation& call) {
     begin += CodePointBytes(call.text, begin);
   }
   while (right && end > begin) {
-    const size_t last = PreviousCodePoint(call.text, end);
+    const size_t last = PreviousUtf8(call.text, end);
     if (!IsStripped(DecodeAt(call.text, last), set)) break;
     call.interpreter.Charge(cost);
     end = last;

@@ -100,25 +100,13 @@ bool IsAsciiLetter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c
 }  // namespace
 
 size_t FindInvalidUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80             ? 1
-                          : (lead & 0xE0) == 0xC0 ? 2
-                          : (lead & 0xF0) == 0xE0 ? 3
-                          : (lead & 0xF8) == 0xF0 ? 4
-                                                  : 0;
-    if (length == 0 || i + length > text.size()) return i;
-    char32_t c = length == 1 ? lead : lead & (0x7F >> length);
-    for (size_t k = 1; k < length; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      if ((next & 0xC0) != 0x80) return i;
-      c = (c << 6) | (next & 0x3F);
-    }
-    constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (c < kSmallest[length] || c > 0x10FFFF || (c >= 0xD800 && c < 0xE000)) return i;
-    i += length;
+  if (IsValidUtf8(text)) return std::string_view::npos;
+  size_t i = 0;
+  for (Utf8Step step = DecodeUtf8(text); step.status == Utf8Status::kValid;
+       step = DecodeUtf8(text.substr(i))) {
+    i += step.length;
   }
-  return std::string_view::npos;
+  return i;
 }
 
 size_t CountCodePoints(std::string_view text) {
@@ -133,38 +121,7 @@ size_t CodePointBytes(std::string_view text, size_t position) {
 }
 
 char32_t DecodeAt(std::string_view text, size_t position) {
-  const size_t length = CodePointBytes(text, position);
-  const auto lead = static_cast<unsigned char>(text[position]);
-  char32_t c = length == 1 ? lead : lead & (0x7F >> length);
-  for (size_t k = 1; k < length; ++k) {
-    c = (c << 6) | (static_cast<unsigned char>(text[position + k]) & 0x3F);
-  }
-  return c;
-}
-
-size_t PreviousCodePoint(std::string_view text, size_t position) {
-  do {
-    --position;
-  } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
-  return position;
-}
-
-void AppendUtf8(std::string& out, char32_t c) {
-  if (c < 0x80) {
-    out.push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | (c >> 6)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else if (c < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | (c >> 12)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | (c >> 18)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 12) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  }
+  return DecodeValidUtf8(text.substr(position)).code;
 }
 
 bool IsSpace(char32_t c) {

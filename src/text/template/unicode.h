@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace mference::jinja {
 
 // Offset of the first byte that is not part of well-formed UTF-8, or npos.
@@ -15,10 +17,6 @@ size_t CountCodePoints(std::string_view text);
 // Length in bytes of the code point that begins at `position`.
 size_t CodePointBytes(std::string_view text, size_t position);
 char32_t DecodeAt(std::string_view text, size_t position);
-// Offset of the code point that ends before `position`, which must be > 0.
-size_t PreviousCodePoint(std::string_view text, size_t position);
-// `c` must be a scalar value.
-void AppendUtf8(std::string& out, char32_t c);
 
 // As str.isspace, str.isprintable, str.isalpha, ... of one character.
 bool IsSpace(char32_t c);

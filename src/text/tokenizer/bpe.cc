@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/utf8.h"
 #include "text/tokenizer/byte_alphabet.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {
@@ -18,7 +18,7 @@ void BpeEncoder::Encode(const BpeModel& model, std::string_view word, std::vecto
     std::string_view token = word;
     if (model.initial == InitialSymbols::kBytes) {
       alphabet_.clear();
-      for (const char c : word) AppendUtf8(kByteAlphabet.Code(static_cast<uint8_t>(c)), &alphabet_);
+      for (const char c : word) AppendUtf8(alphabet_, kByteAlphabet.Code(static_cast<uint8_t>(c)));
       token = alphabet_;
     }
     // Never a control token: they come from the added tokens alone.

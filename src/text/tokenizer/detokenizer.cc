@@ -1,6 +1,6 @@
 #include "text/tokenizer/detokenizer.h"
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 
@@ -187,7 +187,7 @@ void JsonCursor::ReadEscape() {
     if (low < 0xDC00 || low > 0xDFFF) FailHere("a surrogate without its other half");
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
   }
-  AppendUtf8(code, &unescaped_);
+  AppendUtf8(unescaped_, code);
 }
 
 int64_t JsonCursor::Int() {

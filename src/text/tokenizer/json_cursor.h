@@ -2,6 +2,9 @@
 //
 // The caller says what it expects next; anything else is an error with the byte offset. Only one
 // window of the file is in memory, so reading 32 MB costs a quarter of a megabyte.
+//
+// Unlike format/json_pull.h it keeps no path, hands out views into the window, can begin in the
+// middle of a file and step over what it will come back to: what loading a vocabulary needs.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 namespace mference {
 namespace {
@@ -208,7 +208,7 @@ void AppendNfc(std::string_view text, std::string* out) {
   }
   Reorder(&characters);
   Compose(properties, &characters);
-  for (const Character& character : characters) AppendUtf8(character.code, out);
+  for (const Character& character : characters) AppendUtf8(*out, character.code);
 }
 
 }  // namespace mference

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "text/tokenizer/word_breaks.h"
 
 namespace mference {

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/detokenizer.h"
 #include "text/tokenizer/encoding.h"
 #include "text/tokenizer/tokenizer_file.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "text/tokenizer/byte_alphabet.h"
 #include "text/tokenizer/json_cursor.h"
 #include "text/tokenizer/pipeline.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {
@@ -310,7 +310,7 @@ class FileReader {
       if (byte_fallback_) {
         token = fmt::format("<0x{:02X}>", byte);
       } else {
-        AppendUtf8(kByteAlphabet.Code(static_cast<uint8_t>(byte)), &token);
+        AppendUtf8(token, kByteAlphabet.Code(static_cast<uint8_t>(byte)));
       }
       const std::optional<TokenId> id = model.vocabulary.Find(token);
       if (!id) FailMember("model.vocab", fmt::format("the token '{}' of a byte is missing", token));

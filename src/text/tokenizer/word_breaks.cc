@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/utf8.h"
 #include "text/tokenizer/merges.h"
-#include "text/tokenizer/utf8.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace mference {

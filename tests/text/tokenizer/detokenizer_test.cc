@@ -5,8 +5,8 @@
 
 #include <random>
 
+#include "base/utf8.h"
 #include "text/tokenizer/test_tokenizers.h"
-#include "text/tokenizer/utf8.h"
 
 namespace mference {
 namespace {
@@ -71,7 +71,7 @@ TEST(Detokenizer, EveryPieceIsValidAndTheirJoinIsTheDecodeOfAll) {
         std::string expected;
         for (std::string_view rest = bytes; !rest.empty();) {
           const Utf8Step step = DecodeUtf8(rest);
-          AppendUtf8(step.code, &expected);
+          AppendUtf8(expected, step.code);
           rest.remove_prefix(step.length);
         }
         EXPECT_EQ(joined, expected);

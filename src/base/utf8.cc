@@ -1,4 +1,4 @@
-#include "text/tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #include <simdjson.h>
 
@@ -34,8 +34,8 @@ Utf8Step DecodeUtf8(std::string_view text) {
   return DecodeValidUtf8(text);
 }
 
-void AppendUtf8(uint32_t code, std::string* out) {
-  const auto push = [&](uint32_t byte) { out->push_back(static_cast<char>(byte)); };
+void AppendUtf8(std::string& out, uint32_t code) {
+  const auto push = [&](uint32_t byte) { out.push_back(static_cast<char>(byte)); };
   if (code < 0x80) {
     push(code);
   } else if (code < 0x800) {

@@ -47,8 +47,10 @@ inline size_t PreviousUtf8(std::string_view text, size_t end) {
   return end;
 }
 
-void AppendUtf8(uint32_t code, std::string* out);
+// `code` must be a scalar value.
+void AppendUtf8(std::string& out, uint32_t code);
 
+// RFC 3629: no overlong forms, surrogates or values above U+10FFFF.
 bool IsValidUtf8(std::string_view text);
 
 // The Unicode property White_Space.
