@@ -161,17 +161,17 @@ TEST(Schema, RefusesWhatNothingSatisfies) {
 
 TEST(Schema, TakesManyValues) {
   OrderedJson schema = {{"enum", OrderedJson::array()}};
-  for (int i = 0; i < 60'000; ++i) schema["enum"].push_back("value " + std::to_string(i));
+  for (int i = 0; i < 20'000; ++i) schema["enum"].push_back("value " + std::to_string(i));
   // Each begins with the one before it.
   for (int length = 1; length < 300; ++length) schema["enum"].push_back(std::string(length, 'x'));
   const auto grammar = SchemaGrammar(schema);
-  for (const int i : {0, 1, 999, 5'000, 59'999}) {
+  for (const int i : {0, 1, 999, 5'000, 19'999}) {
     EXPECT_TRUE(Accepts(*grammar, "\"value " + std::to_string(i) + "\""));
   }
   for (const int length : {1, 63, 64, 65, 299}) {
     EXPECT_TRUE(Accepts(*grammar, "\"" + std::string(static_cast<size_t>(length), 'x') + "\""));
   }
-  EXPECT_FALSE(Accepts(*grammar, "\"value 60000\""));
+  EXPECT_FALSE(Accepts(*grammar, "\"value 20000\""));
   EXPECT_FALSE(Accepts(*grammar, "\"value \""));
   EXPECT_FALSE(Accepts(*grammar, "\"" + std::string(300, 'x') + "\""));
 }
@@ -189,9 +189,9 @@ TEST(Schema, BoundsWhatASchemaCanBlowUpTo) {
                SchemaError);
   // Each by itself is small enough.
   OrderedJson patterns = {{"properties", OrderedJson::object()}};
-  for (int i = 0; i < 100; ++i) {
-    patterns["properties"]["p" + std::to_string(i)] = {{"type", "string"},
-                                                       {"pattern", "^(a|b)*a(a|b){11}$"}};
+  for (int i = 0; i < 20; ++i) {
+    patterns["properties"]["p" + std::to_string(i)] = {
+        {"type", "string"}, {"pattern", "^a*$"}, {"maxLength", 9'000}};
   }
   EXPECT_THROW(SchemaGrammar(patterns), SchemaError);
   OrderedJson members = {{"properties", OrderedJson::object()}};
