@@ -54,6 +54,8 @@ void ReadMemory(benchmark::State& state) {
   // One load per cache line: the memory is the bound, not the loads.
   using Wide [[gnu::vector_size(16)]] = uint64_t;
   const auto* data = static_cast<const Wide*>(static_cast<const void*>(Pool()));
+  // Asked for ahead, as the matrix products do: hardware alone stops at every page.
+  constexpr size_t kAhead = 8192 / sizeof(Wide);
   constexpr int kChunk = 1 << 20;
   constexpr auto kChunks = static_cast<int>(kPoolBytes / kChunk);
   for (auto _ : state) {
@@ -61,6 +63,7 @@ void ReadMemory(benchmark::State& state) {
       Wide sums[4] = {};
       const size_t last = static_cast<size_t>(end) * kChunk / sizeof(Wide);
       for (size_t i = static_cast<size_t>(begin) * kChunk / sizeof(Wide); i < last; i += 16) {
+        for (int line = 0; line < 4; ++line) __builtin_prefetch(data + i + kAhead + line * 4);
         sums[0] ^= data[i];
         sums[1] ^= data[i + 4];
         sums[2] ^= data[i + 8];
@@ -117,6 +120,42 @@ void Matmul(benchmark::State& state) {
   state.counters["FLOP/s"] =
       benchmark::Counter(2.0 * w.rows * w.cols * n, benchmark::Counter::kIsIterationInvariantRate,
                          benchmark::Counter::kIs1000);
+}
+
+// One row of activations rounded to 16 bits: decode. Arguments: table, threads, format, rows, cols,
+// group.
+void SingleRow(benchmark::State& state) {
+  const Kernels& k = Table(state);
+  ThreadPool pool(static_cast<int>(state.range(1)));
+  WeightMatrix w;
+  w.format = static_cast<WeightFormat>(state.range(2));
+  w.rows = static_cast<int>(state.range(3));
+  w.cols = static_cast<int>(state.range(4));
+  w.group = static_cast<int>(state.range(5));
+  const size_t data_bytes = static_cast<size_t>(w.rows) * RowBytes(w);
+  const size_t scale_bytes =
+      static_cast<size_t>(w.rows) * static_cast<size_t>(w.cols / w.group) * 2;
+  const size_t matrix_bytes = data_bytes + 2 * scale_bytes;
+  std::vector<float> x(static_cast<size_t>(w.cols), 0.5f);
+  std::vector<float> y(static_cast<size_t>(w.rows));
+  const size_t bytes = k.single_row_prepared_bytes(w);
+  auto* prepared = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  k.single_row_prepare(w, x.data(), prepared);
+  size_t offset = 0;
+  for (auto _ : state) {
+    if (offset + matrix_bytes > kPoolBytes) offset = 0;
+    w.data = Pool() + offset;
+    w.scales = static_cast<const uint16_t*>(static_cast<const void*>(w.data + data_bytes));
+    w.biases = w.scales + scale_bytes / 2;
+    offset += (matrix_bytes + 63) / 64 * 64;
+    pool.ParallelFor(w.rows, k.matmul_row_tile, [&](int begin, int end) {
+      k.single_row_matmul(w, prepared, y.data(), begin, end);
+    });
+    benchmark::ClobberMemory();
+  }
+  std::free(prepared);
+  state.SetLabel(k.name);
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(matrix_bytes));
 }
 
 // Arguments: table, threads, KV heads, heads per KV head, head_dim, query rows, history.
@@ -204,6 +243,20 @@ void Elementwise(benchmark::State& state) {
 constexpr int64_t kAvx2 = 1;
 constexpr int64_t kAvx512 = 2;
 
+void SingleRowShapes(benchmark::internal::Benchmark* b) {
+  const auto affine4 = static_cast<int64_t>(WeightFormat::kAffine4);
+  const auto affine8 = static_cast<int64_t>(WeightFormat::kAffine8);
+  for (const int64_t threads : {1, 2}) {
+    for (const int64_t table : {kAvx512, kAvx2}) {
+      for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{
+               {4096, 2816}, {704, 2816}, {2816, 704}, {2816, 8192}, {32768, 2816}}) {
+        b->Args({table, threads, affine4, rows, cols, 64});
+      }
+      b->Args({table, threads, affine8, 4096, 2816, 64});
+    }
+  }
+}
+
 void MatrixShapes(benchmark::internal::Benchmark* b) {
   const auto affine4 = static_cast<int64_t>(WeightFormat::kAffine4);
   const auto affine8 = static_cast<int64_t>(WeightFormat::kAffine8);
@@ -243,6 +296,7 @@ void AttentionShapes(benchmark::internal::Benchmark* b) {
 }
 
 BENCHMARK(ReadMemory)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK(SingleRow)->Apply(SingleRowShapes)->UseRealTime();
 BENCHMARK(Matmul)->Apply(MatrixShapes)->UseRealTime();
 BENCHMARK(Attention)->Apply(AttentionShapes)->UseRealTime();
 BENCHMARK(Elementwise)->ArgsProduct({{kAvx512, kAvx2}, {0, 1, 2, 3}});

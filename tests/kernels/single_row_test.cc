@@ -62,9 +62,9 @@ TEST_P(SingleRowTest, AgreesWithTheDefinition) {
       for (size_t begin = 0; begin < cols; begin += group) {
         float largest = 0;
         for (size_t c = begin; c < begin + group; ++c) largest = std::max(largest, std::abs(x[c]));
-        const double f = static_cast<double>(largest / 32767.0f);
+        const double f = static_cast<double>(largest / kSingleRowTop);
         for (size_t c = begin; c < begin + group; ++c) {
-          const double q = static_cast<double>(std::nearbyint(x[c] * (32767.0f / largest)));
+          const double q = static_cast<double>(std::nearbyint(x[c] * (kSingleRowTop / largest)));
           EXPECT_LE(std::abs(f * q - static_cast<double>(x[c])),
                     static_cast<double>(largest) / 65000);
           for (size_t r = 0; r < y.size(); ++r) {
@@ -82,7 +82,8 @@ TEST_P(SingleRowTest, AgreesWithTheDefinition) {
   }
 }
 
-// Groups whose largest value is 32,767 times a power of two round nothing; neither do the sums.
+// Groups whose largest value is kSingleRowTop times a power of two round nothing; neither do the
+// sums.
 TEST_P(SingleRowTest, IsExactWhereArithmeticIs) {
   for (const MatrixShape& shape : kShapes) {
     if (shape.format == WeightFormat::kAffine8) continue;  // sums would pass 2^24
@@ -90,7 +91,7 @@ TEST_P(SingleRowTest, IsExactWhereArithmeticIs) {
     Fill(m, true);
     std::vector<float> x(static_cast<size_t>(shape.cols));
     for (float& value : x) value = static_cast<float>(UniformInt(-50, 50));
-    for (size_t i = 0; i < x.size(); i += static_cast<size_t>(shape.group)) x[i] = 32767;
+    for (size_t i = 0; i < x.size(); i += static_cast<size_t>(shape.group)) x[i] = kSingleRowTop;
     const std::vector<float> y = Multiply(m.view, x);
     const auto cols = static_cast<size_t>(shape.cols);
     std::vector<double> expected(y.size());

@@ -146,6 +146,10 @@ struct DeltaRows {
 
 // ---- The table
 
+// The largest activation that is rounded to 16 bits: 127 * 256 + 127, the largest integer that two
+// signed bytes make, q = 256 high + low.
+inline constexpr float kSingleRowTop = 32639.0f;
+
 struct Kernels {
   const char* name = nullptr;  // "scalar", "avx2", "avx512", "neon"
 
@@ -182,8 +186,8 @@ struct Kernels {
                            ptrdiff_t y_stride, int row_begin, int row_end) = nullptr;
 
   // One row of activations rounded to 16 bits, for affine formats: in each group of W's columns x
-  // becomes f q with f = max|x| / 32767 and q = round(x / f), halves to even. Products of a group
-  // are then exact integers. For decode, where FP32 arithmetic would be slower than memory.
+  // becomes f q with f = max|x| / kSingleRowTop and q = round(x / f), halves to even. Products of a
+  // group are then exact integers. For decode, where FP32 arithmetic would be slower than memory.
   size_t (*single_row_prepared_bytes)(const WeightMatrix& shape) = nullptr;
   void (*single_row_prepare)(const WeightMatrix& shape, const float* x,
                              std::byte* prepared) = nullptr;

@@ -22,6 +22,7 @@ struct Vec {
   static constexpr int kFewRows = 32;
   // 6 integer sums, 4 vectors of codes, 2 words of x, ones and 2 products; totals are spilled.
   static constexpr int kQuantisedRows = 3;
+  static constexpr bool kByteDots = false;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set(float x) { return _mm256_set1_ps(x); }

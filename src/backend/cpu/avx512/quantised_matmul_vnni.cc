@@ -7,10 +7,11 @@ namespace mference::cpu::avx512 {
 namespace {
 
 struct VnniVec : Vec {
+  static constexpr bool kByteDots = true;
+  static I AddByteDots(I sum, I codes, I x) { return _mm512_dpbusd_epi32(sum, codes, x); }
   static I AddDots(I sum, I codes, I x, I more_codes, I more_x) {
     return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, codes, x), more_codes, more_x);
   }
-  static I AddPairs(I sum, I codes, I x) { return _mm512_dpwssd_epi32(sum, codes, x); }
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ struct Vec {
   static constexpr int kFewRows = 48;
   // 12 integer sums, 12 totals, 4 vectors of codes and 2 words of x: 30 registers.
   static constexpr int kQuantisedRows = 6;
+  static constexpr bool kByteDots = false;
 
   static F Zero() { return _mm512_setzero_ps(); }
   static F Set(float x) { return _mm512_set1_ps(x); }
@@ -133,14 +134,16 @@ struct Vec {
         _mm512_add_epi16(_mm512_maddubs_epi16(codes, x), _mm512_maddubs_epi16(more_codes, more_x));
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
   }
+  static I AddWords(I a, I b) { return _mm512_add_epi32(a, b); }
   static I AddPairs(I sum, I codes, I x) {
     return _mm512_add_epi32(sum, _mm512_madd_epi16(codes, x));
   }
   template <int kPerByte>
   static void StoreSignedBytes(std::byte* p, const F (&x)[1]) {
-    const __m128i order = kPerByte == 2
-                              ? _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)
-                              : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m128i order =
+        kPerByte == 1   ? _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+        : kPerByte == 2 ? _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)
+                        : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm_storeu_si128(static_cast<__m128i_u*>(static_cast<void*>(p)),
                      _mm_shuffle_epi8(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x[0])), order));
   }
@@ -151,6 +154,11 @@ struct Vec {
   static I ShiftRight(I a) {
     return _mm512_srli_epi32(a, kBits);
   }
+  template <int kBits>
+  static I ShiftLeft(I a) {
+    return _mm512_slli_epi32(a, kBits);
+  }
+  static F Permute(F a, I lanes) { return _mm512_permutexvar_ps(lanes, a); }
   static F Bf16Low(I a) { return _mm512_castsi512_ps(_mm512_slli_epi32(a, 16)); }
   static F Bf16High(I a) {
     return _mm512_castsi512_ps(

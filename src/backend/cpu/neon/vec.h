@@ -22,6 +22,7 @@ struct Vec {
   static constexpr int kFewRows = 16;
   // As in avx512/vec.h.
   static constexpr int kQuantisedRows = 6;
+  static constexpr bool kByteDots = false;
 
   static F Zero() { return vdupq_n_f32(0); }
   static F Set(float x) { return vdupq_n_f32(x); }

@@ -155,14 +155,14 @@ void SingleRowPrepare(const WeightMatrix& shape, const float* x, std::byte* prep
   for (int begin = 0; begin < shape.cols; begin += shape.group) {
     float largest = 0;
     for (int c = begin; c < begin + shape.group; ++c) largest = std::max(largest, std::abs(x[c]));
-    const float inverse = largest > 0 ? 32767.0f / largest : 0.0f;
+    const float inverse = largest > 0 ? kSingleRowTop / largest : 0.0f;
     int sum = 0;
     for (int c = begin; c < begin + shape.group; ++c) {
       const auto q = static_cast<int16_t>(std::nearbyint(x[c] * inverse));
       sum += q;
       std::memcpy(prepared + static_cast<size_t>(c) * sizeof q, &q, sizeof q);
     }
-    const float factor = largest / 32767.0f;
+    const float factor = largest / kSingleRowTop;
     const float factors[2] = {factor, factor * static_cast<float>(sum)};
     std::memcpy(factors_at, factors, sizeof factors);
     factors_at += sizeof factors;

@@ -2,16 +2,19 @@
 //
 // With FP32 activations every code is widened, converted and multiplied on its own, which keeps a
 // core busier than its memory. Here a group of activations x becomes f q with 16-bit integers q and
-// f = max|x| / 32767, two codes of a word are multiplied and added by one instruction, and only the
-// sum of a group, exact in 32 bits, is converted:
+// f = max|x| / kSingleRowTop, two codes of a word are multiplied and added by one instruction, and
+// only the sum of a group, exact in 32 bits, is converted:
 //   sum of (s code + b) f q = s f * (sum of code q) + b * (f * sum of q).
-// The rounding is 1 / 65,534 of a group's largest activation: 128 times finer than that of prefill.
+// The rounding is 1 / 65,278 of a group's largest activation: 128 times finer than that of prefill.
 //
 // A word of kPerWord codes, shifted by j codes and masked, holds codes j and j + kPerWord / 2 in
 // its halves; activations are brought into that order once.
 #pragma once
 
+#include <type_traits>
+
 #include "backend/cpu/simd/matmul.h"
+#include "backend/cpu/simd/single_row_bytes.h"
 
 namespace mference::cpu::simd {
 
@@ -62,8 +65,8 @@ struct SingleRow {
           largest = V::Max(largest, V::Abs(V::Load(x + first + i)));
         }
         const float top = V::Largest(largest);
-        factor = top / 32767.0f;
-        inverse = top > 0 ? 32767.0f / top : 0.0f;
+        factor = top / kSingleRowTop;
+        inverse = top > 0 ? kSingleRowTop / top : 0.0f;
       }
       F sum = V::Zero();
       for (int i = 0; i < W::kGroup; i += W::kPerWord * kPiece) {
@@ -155,6 +158,10 @@ struct SingleRow {
 
 template <typename V>
 struct SingleRowTable {
+  // Whichever way V has instructions for.
+  template <typename W>
+  using Way = std::conditional_t<V::kByteDots, SingleRowBytes<V, W>, SingleRow<V, W>>;
+
   template <typename Function>
   static auto WithWeights(const WeightMatrix& w, Function f) {
     return WithGroup<V>(w, [&]<int kGroup>() {
@@ -170,15 +177,14 @@ struct SingleRowTable {
   }
 
   static size_t PreparedBytes(const WeightMatrix& shape) {
-    return WithWeights(shape, [&]<typename W>(W) { return SingleRow<V, W>::PreparedBytes(shape); });
+    return WithWeights(shape, [&]<typename W>(W) { return Way<W>::PreparedBytes(shape); });
   }
   static void Prepare(const WeightMatrix& shape, const float* x, std::byte* prepared) {
-    WithWeights(shape, [&]<typename W>(W) { SingleRow<V, W>::Prepare(shape, x, prepared); });
+    WithWeights(shape, [&]<typename W>(W) { Way<W>::Prepare(shape, x, prepared); });
   }
   static void Run(const WeightMatrix& w, const std::byte* prepared, float* y, int row_begin,
                   int row_end) {
-    WithWeights(w,
-                [&]<typename W>(W) { SingleRow<V, W>::Run(w, prepared, y, row_begin, row_end); });
+    WithWeights(w, [&]<typename W>(W) { Way<W>::Run(w, prepared, y, row_begin, row_end); });
   }
 
   static void Fill(Kernels& table) {
