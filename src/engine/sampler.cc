@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "base/error.h"
@@ -38,6 +39,56 @@ uint64_t NextRandom(uint64_t& state) {
   return state * 2685821657736338717u;
 }
 
+// Four values at a time in whatever vector registers there are.
+using Four = float __attribute__((vector_size(16)));
+using FourWords = int32_t __attribute__((vector_size(16)));
+
+// e^x for x in [-87, 0], 0 elsewhere and for NaN.
+Four ExpNonPositive(Four x) {
+  // e^x = 2^n e^r with |r| <= ln(2) / 2, and e^r by its Taylor series up to r^7 / 7!: the next term
+  // is below 6e-9. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  constexpr float kRounder = 12582912.0f;
+  constexpr float kLog2E = 1.44269504f;
+  constexpr float kLn2High = 0.693145752f;  // 16 bits: its product with n is exact
+  constexpr float kLn2Low = 1.42860677e-6f;
+  const FourWords in_range = (x >= -87.0f) & (x <= 0.0f);
+  x = reinterpret_cast<Four>(reinterpret_cast<FourWords>(x) & in_range);
+  const Four shifted = x * kLog2E + kRounder;
+  const Four n = shifted - kRounder;
+  const Four r = (x - n * kLn2High) - n * kLn2Low;
+  Four series = r * (1.0f / 5040) + 1.0f / 720;
+  series = series * r + 1.0f / 120;
+  series = series * r + 1.0f / 24;
+  series = series * r + 1.0f / 6;
+  series = series * r + 0.5f;
+  series = series * r + 1.0f;
+  series = series * r + 1.0f;
+  const FourWords exponent = reinterpret_cast<FourWords>(shifted) << 23;
+  const FourWords bits = reinterpret_cast<FourWords>(series) + exponent;
+  return reinterpret_cast<Four>(bits & in_range);
+}
+
+// The sum of e^(value - peak) over all that are finite; none exceeds `peak`.
+double SumOfExp(std::span<const float> values, float peak) {
+  double sum = 0;
+  size_t at = 0;
+  // Short runs in FP32, added up in FP64.
+  constexpr size_t kRun = 256;
+  for (; at + kRun <= values.size(); at += kRun) {
+    Four run = {};
+    for (size_t i = 0; i < kRun; i += 4) {
+      Four four;
+      std::memcpy(&four, values.data() + at + i, sizeof four);
+      run += ExpNonPositive(four - peak);
+    }
+    sum += static_cast<double>((run[0] + run[1]) + (run[2] + run[3]));
+  }
+  for (; at < values.size(); ++at) {
+    sum += static_cast<double>(ExpNonPositive(Four{values[at] - peak})[0]);
+  }
+  return sum;
+}
+
 void Require(bool allowed, const char* name, double value, const char* range) {
   if (!allowed) {
     Fail(ErrorCode::kInvalidArgument, "{} is {}, but must be {}", name, value, range);
@@ -68,9 +119,12 @@ void SamplingParams::Validate() const {
 
 int32_t Argmax(std::span<const float> logits) {
   int32_t best = -1;
+  float largest = kMinusInfinity;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isfinite(logits[i])) continue;
-    if (best < 0 || logits[i] > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);
+    // False for NaN too: one comparison for nearly all of them.
+    if (!(logits[i] > largest) || logits[i] == -kMinusInfinity) continue;
+    largest = logits[i];
+    best = static_cast<int32_t>(i);
   }
   return best;
 }
@@ -121,13 +175,7 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
   const int32_t best = Argmax(values_);
   if (best < 0 || params.temperature == 0) return best;
 
-  const float peak = values_[static_cast<size_t>(best)];
-  double sum = 0;
-  for (float& value : values_) {
-    value = std::isfinite(value) ? std::exp(value - peak) : 0.0f;
-    sum += value;
-  }
-  for (float& value : values_) value = static_cast<float>(value / sum);
+  peak_ = values_[static_cast<size_t>(best)];
   const bool truncated = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
   return truncated ? SampleTruncated(index, params) : SampleAll(index, params);
 }
@@ -198,10 +246,7 @@ void Sampler::Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
   Check(best >= 0 && chosen >= 0 && static_cast<size_t>(chosen) < logits.size(),
         "log-probabilities of a token that was drawn");
   const float peak = logits[static_cast<size_t>(best)];
-  double sum = 0;
-  for (const float value : logits) {
-    if (std::isfinite(value)) sum += std::exp(value - peak);
-  }
+  const double sum = SumOfExp(logits, peak);
   const auto logprob = [&](float value) {
     return static_cast<float>(static_cast<double>(value) - static_cast<double>(peak) -
                               std::log(sum));
@@ -227,42 +272,68 @@ void Sampler::Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
   }
 }
 
-int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
-  // Candidates in falling probability. Sorting 262,144 entries costs milliseconds, so take a prefix
-  // that grows until it holds the mass of top-p (or top-k entries).
+// The ids of the `count` largest values come first in order_, in falling order, ties to the lower
+// id. One pass, in which nearly every value is only compared with the smallest one kept so far.
+void Sampler::SelectBest(size_t count) {
   const auto better = [this](int32_t a, int32_t b) {
-    const float pa = values_[static_cast<size_t>(a)];
-    const float pb = values_[static_cast<size_t>(b)];
-    return pa != pb ? pa > pb : a < b;
+    const float va = values_[static_cast<size_t>(a)];
+    const float vb = values_[static_cast<size_t>(b)];
+    return va != vb ? va > vb : a < b;
+  };
+  // When so many have been collected, all but the best `count` are dropped.
+  const size_t room = std::min(order_.size(), 2 * count + 256);
+  float threshold = kMinusInfinity;
+  size_t kept = 0;
+  const auto begin = order_.begin();
+  const auto end_of = [&](size_t n) { return begin + static_cast<ptrdiff_t>(n); };
+  for (size_t id = 0; id < values_.size(); ++id) {
+    if (!(values_[id] > threshold) || values_[id] == -kMinusInfinity) continue;
+    order_[kept++] = static_cast<int32_t>(id);
+    if (kept < room || kept <= count) continue;
+    // Later ids that equal the last one kept are worse than it.
+    std::nth_element(begin, end_of(count - 1), end_of(kept), better);
+    threshold = values_[static_cast<size_t>(order_[count - 1])];
+    kept = count;
+  }
+  best_ = std::min(kept, count);
+  std::partial_sort(begin, end_of(best_), end_of(kept), better);
+}
+
+int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
+  // Relative to the largest; those of all values add up to the mass that top-p is a share of.
+  const auto relative = [this](size_t place) {
+    return std::exp(values_[static_cast<size_t>(order_[place])] - peak_);
   };
   const size_t limit =
       params.top_k > 0 ? std::min(order_.size(), static_cast<size_t>(params.top_k)) : order_.size();
-  for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<int32_t>(i);
-  size_t sorted = 0;
+  const double enough = params.top_p < 1
+                            ? static_cast<double>(params.top_p) * SumOfExp(values_, peak_)
+                            : std::numeric_limits<double>::infinity();
+  // Candidates in falling probability. Sorting all takes milliseconds, so take a part that grows
+  // until it holds the mass of top-p.
   size_t kept = 0;
   double mass = 0;
-  while (kept < limit) {
-    if (kept == sorted) {
-      const size_t next = std::min(order_.size(), sorted == 0 ? size_t{256} : sorted * 4);
-      const auto begin = order_.begin();
-      std::partial_sort(begin + static_cast<ptrdiff_t>(sorted),
-                        begin + static_cast<ptrdiff_t>(next), order_.end(), better);
-      sorted = next;
+  bool done = false;
+  for (size_t selected = 0; !done && selected < limit;) {
+    selected = std::min(limit, selected == 0 ? size_t{256} : selected * 4);
+    SelectBest(selected);
+    while (!done && kept < best_) {
+      const float weight = relative(kept);
+      done = kept > 0 && (weight == 0 || weight < params.min_p);
+      if (done) break;
+      mass += static_cast<double>(weight);
+      ++kept;
+      done = mass >= enough;
     }
-    const float probability = values_[static_cast<size_t>(order_[kept])];
-    const float best = values_[static_cast<size_t>(order_[0])];
-    if (kept > 0 && (probability == 0 || probability < params.min_p * best)) break;
-    mass += probability;
-    ++kept;
-    if (params.top_p < 1 && mass >= static_cast<double>(params.top_p)) break;
+    done = done || best_ < selected;
   }
 
   // w = q^(1/T), as a ratio to the best so that small temperatures do not underflow.
-  const double best = values_[static_cast<size_t>(order_[0])];
   double sum = 0;
   for (size_t i = 0; i < kept; ++i) {
-    weights_[i] = std::pow(static_cast<double>(values_[static_cast<size_t>(order_[i])]) / best,
-                           1.0 / static_cast<double>(params.temperature));
+    const double distance =
+        static_cast<double>(values_[static_cast<size_t>(order_[i])]) - static_cast<double>(peak_);
+    weights_[i] = std::exp(distance / static_cast<double>(params.temperature));
     sum += weights_[i];
   }
   const double target = UniformDraw(params.seed, index) * sum;
@@ -274,18 +345,22 @@ int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
   return order_[0];
 }
 
-// Gumbel-max over everything: argmax of ln(q) / T + g.
+// Gumbel-max over everything: argmax of ln(q) / T + g, where ln(q) is a logit but for a constant.
 int32_t Sampler::SampleAll(uint64_t index, const SamplingParams& params) const {
   const uint64_t state = PositionState(params.seed, index);
+  // The largest g: -ln(-ln(1 - 2^-25)) = 25 ln 2 = 17.33.
+  constexpr double kLargestNoise = 17.4;
+  const auto peak = static_cast<double>(peak_);
+  const auto temperature = static_cast<double>(params.temperature);
   int32_t best = -1;
   double best_score = 0;
   for (size_t id = 0; id < values_.size(); ++id) {
-    if (values_[id] <= 0) continue;
+    if (!std::isfinite(values_[id])) continue;
+    const double share = (static_cast<double>(values_[id]) - peak) / temperature;
+    if (best >= 0 && share + kLargestNoise < best_score) continue;
     const uint64_t hash = SplitMix64(state ^ (index * 0xD2B74407B1CE6E93u) ^ id);
     const double u = (static_cast<double>(hash >> 40) + 0.5) * 0x1p-24;
-    const double score =
-        std::log(static_cast<double>(values_[id])) / static_cast<double>(params.temperature) -
-        std::log(-std::log(u));
+    const double score = share - std::log(-std::log(u));
     if (best < 0 || score > best_score) {
       best = static_cast<int32_t>(id);
       best_score = score;

@@ -84,11 +84,14 @@ class Sampler {
   void BeginSeen();
   bool FirstSeen(int32_t id);
   int32_t SampleAll(uint64_t index, const SamplingParams& params) const;
+  void SelectBest(size_t count);
   int32_t SampleTruncated(uint64_t index, const SamplingParams& params);
 
   const float soft_cap_;
-  std::vector<float> values_;    // [candidates]: logits, then probabilities
+  std::vector<float> values_;    // [candidates]: adjusted logits
+  float peak_ = 0;               // the largest of them
   std::vector<int32_t> order_;   // [candidates]: ids
+  size_t best_ = 0;              // how many of these SelectBest has put in order
   std::vector<double> weights_;  // tempered weights of the survivors
   std::vector<uint32_t> seen_;   // [candidates]: the round that saw the id last
   uint32_t seen_round_ = 0;
