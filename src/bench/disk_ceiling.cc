@@ -240,7 +240,7 @@ DiskMeasurement Measure(const std::vector<OpenFile>& files, const DiskRequest& r
       for (const int depth : request.depths) {
         result.ceilings.push_back(bench.Plain("direct", depth, /*buffered=*/false));
       }
-      if (request.all_ways) {
+      if (request.ways != DiskRequest::Ways::kPlain) {
         std::string refusal;
         if (auto reader = MakeUringReader({}, bench.memory(), piece, refusal)) {
           for (const int depth : request.depths) {
@@ -251,7 +251,7 @@ DiskMeasurement Measure(const std::vector<OpenFile>& files, const DiskRequest& r
         result.ceilings.push_back(bench.WithReader("pread pool", pool, std::min(8, most)));
       }
     }
-    if (!result.direct || request.all_ways) {
+    if (!result.direct || request.ways == DiskRequest::Ways::kAll) {
       for (const OpenFile& open : files) UseBufferedIo(open.file);
       for (const int depth : {1, std::min(8, most)}) {
         result.ceilings.push_back(bench.Plain("buffered", depth, /*buffered=*/true));
@@ -296,7 +296,8 @@ OpenFile MakeScratchFile(const std::filesystem::path& directory, uint64_t blob_b
 double DiskMeasurement::best() const {
   double best = 0;
   for (const DiskCeiling& ceiling : ceilings) {
-    if (ceiling.way == (direct ? "direct" : "buffered")) {
+    const bool cached = ceiling.way == "page cache" || (direct && ceiling.way == "buffered");
+    if (!cached) {
       best = std::max(best, ceiling.bytes_per_second);
     }
   }
@@ -320,7 +321,7 @@ DiskMeasurement MeasureDiskAt(const std::filesystem::path& directory, uint64_t b
   }
   DiskRequest request{.files = {}, .blob_bytes = blob_bytes};
   request.depths = {kPlanDepth};
-  request.all_ways = false;
+  request.ways = DiskRequest::Ways::kPlain;
   try {
     std::vector<OpenFile> files;
     files.push_back(MakeScratchFile(nearest, blob_bytes));

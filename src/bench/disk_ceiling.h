@@ -23,8 +23,8 @@ struct DiskMeasurement {
   uint64_t file_bytes = 0;  // of all files read from
   std::vector<DiskCeiling> ceilings;
 
-  // The fastest plain direct read (buffered where there is no direct I/O), whatever the depth; 0
-  // if nothing was measured.
+  // The fastest of all direct reads (buffered where there is no direct I/O), whatever the way and
+  // the depth; 0 if nothing was measured.
   double best() const;
 };
 
@@ -34,8 +34,12 @@ struct DiskRequest {
   uint64_t blob_bytes = 0;  // rounded up to 16 KiB
   std::vector<int> depths = {1, 2, 4, 8, 16};
   double seconds = 0.4;  // per figure, at least; and never fewer than a few reads
-  // Also read through the page cache, cold and warm, and with the engine's own readers.
-  bool all_ways = true;
+  enum class Ways : uint8_t {
+    kPlain,   // pread on as many threads as reads are in flight
+    kDirect,  // and the engine's own readers
+    kAll,     // and through the page cache, cold and warm
+  };
+  Ways ways = Ways::kAll;
 };
 DiskMeasurement MeasureDisk(const DiskRequest& request);
 

@@ -25,12 +25,18 @@ uint64_t BufferBytes() {
   return std::clamp<uint64_t>(4 * static_cast<uint64_t>(std::max(cache, 0L)), 256 * kMiB, kGiB);
 }
 
-// Reads all of it, with enough independent chains that additions never wait for each other.
+// Reads all of it, with enough independent chains that additions never wait for each other. Lines
+// are asked for ahead, as the matrix products do: hardware alone starts anew at every page.
 uint64_t ReadAll(const std::byte* data, uint64_t bytes) {
   using Lanes = uint64_t __attribute__((vector_size(32)));
   constexpr uint64_t kChains = 4;
+  constexpr uint64_t kAheadBytes = 8192;
+  constexpr uint64_t kLineBytes = 64;
   Lanes sums[kChains] = {};
   for (uint64_t at = 0; at + kChains * sizeof(Lanes) <= bytes; at += kChains * sizeof(Lanes)) {
+    for (uint64_t line = 0; line < kChains * sizeof(Lanes); line += kLineBytes) {
+      __builtin_prefetch(data + at + kAheadBytes + line);
+    }
     for (uint64_t chain = 0; chain < kChains; ++chain) {
       Lanes lanes;
       std::memcpy(&lanes, data + at + chain * sizeof(Lanes), sizeof(Lanes));
@@ -44,14 +50,18 @@ uint64_t ReadAll(const std::byte* data, uint64_t bytes) {
 }  // namespace
 
 double MeasureMemoryRate(int threads) {
-  const uint64_t share =
-      BufferBytes() / static_cast<uint64_t>(threads) / Slab::kAlignment * Slab::kAlignment;
-  const uint64_t bytes = share * static_cast<uint64_t>(threads);
+  const uint64_t bytes = BufferBytes();
   MemoryLedger ledger(bytes);
   Slab memory(ledger, "measurement", bytes);
   std::memset(memory.data(), 1, bytes);
+  return MeasureMemoryRate(threads, memory.bytes(), kPasses);
+}
+
+double MeasureMemoryRate(int threads, std::span<const std::byte> memory, int passes) {
+  const uint64_t share =
+      memory.size() / static_cast<uint64_t>(threads) / Slab::kAlignment * Slab::kAlignment;
   volatile uint64_t sink = 0;
-  const std::vector<double> rates = RatesTogether(threads, kPasses, [&](int thread) {
+  const std::vector<double> rates = RatesTogether(threads, passes, [&](int thread) {
     const uint64_t sum = ReadAll(memory.data() + share * static_cast<uint64_t>(thread), share);
     sink = sum;
     return static_cast<double>(share);

@@ -82,7 +82,9 @@ Json PhaseToJson(const Phase& phase, const Ceilings& ceilings) {
                 {"experts_reread", sample.experts_reread},
                 {"predicted_reads", sample.predicted_reads},
                 {"predictions_used", sample.predictions_used},
-                {"major_faults", sample.major_faults}};
+                {"major_faults", sample.major_faults},
+                {"memory_bytes_per_s", sample.rates.memory_bytes_per_second},
+                {"disk_bytes_per_s", sample.rates.disk_bytes_per_second}};
     if (sample.work) {
       run["allocations"] = sample.work->allocations;
       run["mutex_locks"] = sample.work->mutex_locks;

@@ -33,7 +33,9 @@ struct Ceilings {
 // Takes some ten seconds. `layer_files`: where blobs are read from.
 Ceilings MeasureCeilings(int threads, const DiskRequest& disk);
 
-// The walls of one phase: how long its work would take at each ceiling, per token.
+// The walls of one phase: how long its work would take at each ceiling, per token. Each run is held
+// against what memory and disk gave beside it, if that was measured; these are the walls of the run
+// that is the median by share.
 struct Walls {
   double memory_seconds = 0;
   double disk_seconds = 0;
@@ -41,7 +43,7 @@ struct Walls {
   // The highest wall that applies: memory or disk when decoding, arithmetic or disk in prefill.
   double highest_seconds = 0;
   const char* highest = "";
-  double share = 0;  // of the highest wall that the median run reaches, 0..1
+  double share = 0;  // of the highest wall that the run reaches, 0..1
 };
 Walls WallsOf(const Phase& phase, const Ceilings& ceilings);
 

@@ -72,6 +72,7 @@ class SpeedRuns {
   template <typename Rest>
   void Run(Phase& phase, const Rest& rest) {
     const int64_t prompt_tokens = phase.decode ? options_.decode_prompt : phase.tokens;
+    MomentaryRates before = RatesNow();
     for (int run = options_.warm_up ? -1 : 0; run < options_.runs; ++run) {
       if (options_.on_run) options_.on_run(phase.name, run);
       const std::vector<int32_t> prompt = RandomPrompt(prompt_tokens);
@@ -83,8 +84,16 @@ class SpeedRuns {
       } else {
         Measure(sample, [&] { logits_ = Prefilled(prompt); });
       }
+      const MomentaryRates after = RatesNow();
+      sample.rates = {std::max(before.memory_bytes_per_second, after.memory_bytes_per_second),
+                      std::max(before.disk_bytes_per_second, after.disk_bytes_per_second)};
+      before = after;
       if (run >= 0) phase.samples.push_back(sample);
     }
+  }
+
+  MomentaryRates RatesNow() const {
+    return options_.measure_rates ? options_.measure_rates() : MomentaryRates{};
   }
 
   std::span<const float> Prefilled(const std::vector<int32_t>& prompt) {

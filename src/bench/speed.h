@@ -14,6 +14,13 @@
 
 namespace mference::bench {
 
+// What memory and disk give at the moment. On a machine that is shared that may double from one
+// minute to the next. 0: not measured.
+struct MomentaryRates {
+  double memory_bytes_per_second = 0;
+  double disk_bytes_per_second = 0;
+};
+
 struct SpeedOptions {
   std::vector<int64_t> prefill_tokens = {128, 512, 2048};
   int64_t decode_tokens = 64;  // 0: none
@@ -24,6 +31,8 @@ struct SpeedOptions {
   uint64_t seed = 1;
   bool warm_up = true;  // run everything once before it is measured
   const CancelFlag* cancel = nullptr;
+  // Called before each run and after the last, if set.
+  std::function<MomentaryRates()> measure_rates;
   std::function<void(const std::string& what, int run)> on_run;
 };
 
@@ -39,6 +48,7 @@ struct SpeedSample {
   uint64_t predicted_reads = 0;
   uint64_t predictions_used = 0;
   int64_t major_faults = 0;
+  MomentaryRates rates = {};            // the better of those before and after the run
   std::optional<WorkCounts> work = {};  // allocations and locks
 };
 

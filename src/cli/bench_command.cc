@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/units.h"
+#include "bench/memory_ceiling.h"
 #include "bench/report.h"
 #include "cli/commands.h"
 #include "cli/input.h"
@@ -53,16 +54,42 @@ int Compare(const BenchFlags& flags, Console& console) {
   return 0;
 }
 
-bench::Ceilings MeasureCeilings(const std::filesystem::path& model, int threads) {
-  const ModelDirectory directory = ModelDirectory::Open(
-      model, {.policy = VerifyPolicy::kAuto, .resolve = ResolveModel, .defer_hashing = true});
+// Where blobs are read from.
+bench::DiskRequest ExpertReads(const ModelDirectory& directory) {
   bench::DiskRequest disk;
   disk.blob_bytes = directory.layout().expert_stride;
   for (size_t layer = 0; layer < directory.layout().layers.size(); ++layer) {
     if (directory.layout().layers[layer].expert_offsets.empty()) continue;
-    disk.files.push_back(model / directory.layout().LayerPath(static_cast<int64_t>(layer)));
+    disk.files.push_back(directory.path() /
+                         directory.layout().LayerPath(static_cast<int64_t>(layer)));
   }
-  return bench::MeasureCeilings(threads, disk);
+  return disk;
+}
+
+constexpr size_t kLeastMeasuredBytes = 256 * kMiB;
+
+// A few tenths of a second, in memory that is there already but for four blobs.
+bench::MomentaryRates RatesNow(const LoadedModel& loaded, int threads) {
+  bench::MomentaryRates rates;
+  // Of a model that fits the processor's caches they would be measured.
+  if (loaded.resident_weights().size() >= kLeastMeasuredBytes) {
+    rates.memory_bytes_per_second =
+        bench::MeasureMemoryRate(threads, loaded.resident_weights(), /*passes=*/2);
+  }
+  if (loaded.plan().slots < loaded.plan().all_experts) {
+    bench::DiskRequest disk = ExpertReads(loaded.directory());
+    disk.depths = {4};
+    disk.seconds = 0.15;
+    disk.ways = bench::DiskRequest::Ways::kDirect;
+    rates.disk_bytes_per_second = bench::MeasureDisk(disk).best();
+  }
+  return rates;
+}
+
+bench::Ceilings MeasureCeilings(const std::filesystem::path& model, int threads) {
+  const ModelDirectory directory = ModelDirectory::Open(
+      model, {.policy = VerifyPolicy::kAuto, .resolve = ResolveModel, .defer_hashing = true});
+  return bench::MeasureCeilings(threads, ExpertReads(directory));
 }
 
 // Times the way from nothing to a first token.
@@ -100,6 +127,7 @@ int Bench(const BenchFlags& flags, Console& console) {
   ThrowIfCancelled();
 
   const std::unique_ptr<LoadedModel> loaded = Start(flags.load, report.start);
+  loaded->FinishLoading();
   ShowLoaded(flags.load, *loaded, console);
   bench::SpeedOptions speed = flags.speed;
   speed.cancel = &CancelRequested();
@@ -109,6 +137,9 @@ int Bench(const BenchFlags& flags, Console& console) {
                      : fmt::format("{}, run {} of {}", what, run + 1, speed.runs);
     });
   };
+  if (!flags.no_measure) {
+    speed.measure_rates = [&] { return RatesNow(*loaded, report.threads); };
+  }
   const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
   report.phases = bench::MeasureSpeed(*loaded, speed);
   if (trace) trace->Write(flags.trace);

@@ -132,7 +132,7 @@ bench::DiskMeasurement MeasureDisk(const Subject& subject) {
   bench::DiskRequest request;
   request.blob_bytes = subject.sizes.expert_stride;
   request.depths = {8};
-  request.all_ways = false;
+  request.ways = bench::DiskRequest::Ways::kPlain;
   for (int64_t layer = 0; layer < subject.sizes.arch.num_layers; ++layer) {
     const std::filesystem::path file = subject.path / kExpertsDirectory / LayerFileName(layer);
     if (std::filesystem::exists(file)) request.files.push_back(file);

@@ -174,9 +174,13 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
     if (part.name == kCheckPart) continue;  // its state reserves it
     loaded->reservations_.push_back(ledger.Reserve(part.name, part.bytes));
   }
-  loaded->weights_kept_ = std::async(std::launch::async, [&directory, tables] {
+  const std::vector<FileRange> held = HeldRanges(directory.resident_index(), tables);
+  loaded->resident_weights_ = directory.Bytes(
+      *std::max_element(held.begin(), held.end(),
+                        [](const FileRange& a, const FileRange& b) { return a.bytes < b.bytes; }));
+  loaded->weights_kept_ = std::async(std::launch::async, [&directory, held] {
     PagesState state = PagesState::kLocked;
-    for (const FileRange& range : HeldRanges(directory.resident_index(), tables)) {
+    for (const FileRange& range : held) {
       const PagesState kept = KeepPages(directory.Bytes(range));
       if (kept == PagesState::kPrefaulted) state = kept;
     }
@@ -260,7 +264,7 @@ void LoadedModel::FinishLoading() {
 GenerationResult LoadedModel::Generate(const GenerationRequest& request) {
   GenerationRequest verified = request;
   verified.before_first_token = [&] {
-    FinishLoading();
+    directory_.FinishVerification();
     if (request.before_first_token) request.before_first_token();
   };
   return mference::Generate(*session_, *sampler_, text_->stops(), verified);

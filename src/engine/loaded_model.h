@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "backend/backend.h"
@@ -89,6 +90,8 @@ class LoadedModel {
   Model& model() { return *model_; }
   Backend& backend() { return *backend_; }
   const ExpertStore& experts() const { return *store_; }
+  // The longest part of the mapped weights that is kept in memory.
+  std::span<const std::byte> resident_weights() const { return resident_weights_; }
   void ResetCounters() { store_->ResetCounters(); }
   // Whether the model is one of the catalogue's pinned checkpoints.
   bool pinned() const { return pinned_; }
@@ -97,8 +100,9 @@ class LoadedModel {
   const std::string& kernel_description() const { return kernel_description_; }
   std::string io_description() const;
 
-  // Waits until resident weights are in memory, from then on nothing faults, and until hashes that
-  // still run are done. Throws kChecksumMismatch or kIo.
+  // Waits until resident weights and all slots are in memory, from then on nothing faults, and until
+  // hashes that still run are done. Throws kChecksumMismatch or kIo. `Generate` need not wait for
+  // the former: it finds pages missing now and then, and gets them.
   void FinishLoading();
 
   // The conversation that `Generate` continues.
@@ -138,6 +142,7 @@ class LoadedModel {
   std::unique_ptr<PrefillVerifier> verifier_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Sampler> sampler_;
+  std::span<const std::byte> resident_weights_;
   std::string kernel_description_;
   std::string io_reason_;
   // Brings resident weights into memory while other things happen. Last: ends before they go.

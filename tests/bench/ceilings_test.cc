@@ -21,7 +21,11 @@ TEST(Ceilings, EveryMachineMultiplies) {
   }
 }
 
-TEST(Ceilings, EveryMachineReadsMemory) { EXPECT_GT(MeasureMemoryRate(2), 0); }
+TEST(Ceilings, EveryMachineReadsMemory) {
+  EXPECT_GT(MeasureMemoryRate(2), 0);
+  const std::vector<std::byte> memory(8 << 20);
+  EXPECT_GT(MeasureMemoryRate(2, memory, 1), 0);
+}
 
 class DiskCeilingTest : public testing::Test {
  protected:

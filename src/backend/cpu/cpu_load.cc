@@ -286,7 +286,7 @@ uint64_t CpuBackend::ScratchBytes(int32_t max_rows) const { return PlanScratch(m
 
 void CpuBackend::ReserveScratch(int32_t max_rows, MemoryLedger& ledger) {
   plan_ = PlanScratch(max_rows);
-  scratch_ = Slab(ledger, "scratch", plan_.total, Slab::Pages::kNow);
+  scratch_ = Slab(ledger, "scratch", plan_.total, Slab::Pages::kInBackground);
   max_rows_ = max_rows;
 }
 
