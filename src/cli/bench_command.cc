@@ -10,6 +10,7 @@
 #include "cli/interrupts.h"
 #include "cli/load_flags.h"
 #include "cli/model_argument.h"
+#include "experts/slot_memory.h"
 #include "model/catalogue.h"
 
 namespace mference::cli {
@@ -68,6 +69,9 @@ bench::DiskRequest ExpertReads(const ModelDirectory& directory) {
 
 constexpr size_t kLeastMeasuredBytes = 256 * kMiB;
 
+// Four blobs in flight keep any disk busy, and take little from the budget.
+constexpr int kDepthBesideRuns = 4;
+
 // A few tenths of a second, in memory that is there already but for four blobs.
 bench::MomentaryRates RatesNow(const LoadedModel& loaded, int threads) {
   bench::MomentaryRates rates;
@@ -78,7 +82,7 @@ bench::MomentaryRates RatesNow(const LoadedModel& loaded, int threads) {
   }
   if (loaded.plan().slots < loaded.plan().all_experts) {
     bench::DiskRequest disk = ExpertReads(loaded.directory());
-    disk.depths = {4};
+    disk.depths = {kDepthBesideRuns};
     disk.seconds = 0.15;
     disk.ways = bench::DiskRequest::Ways::kDirect;
     rates.disk_bytes_per_second = bench::MeasureDisk(disk).best();
@@ -126,7 +130,13 @@ int Bench(const BenchFlags& flags, Console& console) {
   }
   ThrowIfCancelled();
 
-  const std::unique_ptr<LoadedModel> loaded = Start(flags.load, report.start);
+  LoadFlags load = flags.load;
+  if (!flags.no_measure) {
+    // What the measurements beside the runs read into.
+    load.options.other_parts.push_back(
+        {"measurement", kDepthBesideRuns * SlotBytes(report.ceilings.blob_bytes)});
+  }
+  const std::unique_ptr<LoadedModel> loaded = Start(load, report.start);
   loaded->FinishLoading();
   ShowLoaded(flags.load, *loaded, console);
   bench::SpeedOptions speed = flags.speed;
