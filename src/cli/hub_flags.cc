@@ -8,8 +8,11 @@ namespace mference::cli {
 void HubFlags::Declare(CLI::App& command) {
   AddParsed(command, "--base-url", "URL", "Another hub or a mirror of it, instead of HF_ENDPOINT",
             [this](const std::string& text) {
-              if (!text.starts_with("https://") && !text.starts_with("http://")) {
-                Fail(ErrorCode::kInvalidArgument, "expected an address that begins with https://");
+              const size_t scheme = text.starts_with("https://") ? 8 : 7;
+              if ((scheme == 7 && !text.starts_with("http://")) || text.size() == scheme ||
+                  text[scheme] == '/') {
+                Fail(ErrorCode::kInvalidArgument,
+                     "expected an address that begins with https:// and a host");
               }
               base_url = text;
             });

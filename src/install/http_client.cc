@@ -79,7 +79,10 @@ const char* AdviceFor(CURLcode code) {
       return "; a mirror or proxy with a certificate authority of its own needs --ca-file";
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
-      return "; is there a network, does it want a proxy (https_proxy)?";
+      return "; is there a network, does it want a proxy, is the one that is set right "
+             "(https_proxy, http_proxy, all_proxy)?";
+    case CURLE_COULDNT_RESOLVE_PROXY:
+      return "; is https_proxy, http_proxy or all_proxy set to one that exists?";
     default:
       return "";
   }

@@ -1,5 +1,6 @@
 #include "install/hub_token.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 
@@ -31,16 +32,18 @@ std::filesystem::path TokenFile() {
   return {};
 }
 
-// A token is one printable word; anything else would forge headers.
+// A token is one printable word; anything else would forge headers, and a longer one is refused by
+// servers with anything but a clear answer.
 std::string RequireToken(std::string text, const std::string& where) {
   const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
   while (!text.empty() && space(text.back())) text.pop_back();
   while (!text.empty() && space(text.front())) text.erase(0, 1);
-  for (const char c : text) {
-    if (c <= ' ' || c > '~') {
-      Fail(ErrorCode::kInvalidArgument, "{} does not hold a token: expected one printable word",
-           where);
-    }
+  const bool printable =
+      std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!printable || text.size() > kMaxTokenBytes) {
+    Fail(ErrorCode::kInvalidArgument,
+         "{} does not hold a token: expected one printable word of at most {} bytes", where,
+         kMaxTokenBytes);
   }
   return text;
 }

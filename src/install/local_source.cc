@@ -1,6 +1,7 @@
 #include "install/local_source.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <sstream>
@@ -17,23 +18,34 @@ namespace {
 constexpr size_t kCommitDigits = 40;
 constexpr uint64_t kMaxDownloadMetadataBytes = 4096;
 
+timespec LastModified(const FileDescriptor& file, const std::filesystem::path& path) {
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) FailErrno("cannot examine " + path.string(), errno);
+  return facts.st_mtim;
+}
+
 // A part of an open shard. Its pages are not kept: they were wanted once.
 class LocalRange final : public FetchedRange {
  public:
-  LocalRange(const FileDescriptor& file, std::string name, uint64_t offset, uint64_t bytes)
-      : file_(file), name_(std::move(name)), offset_(offset), bytes_(bytes) {}
+  LocalRange(const OpenShard& shard, uint64_t offset, uint64_t bytes)
+      : shard_(shard), offset_(offset), bytes_(bytes) {}
   ~LocalRange() override {
-    posix_fadvise(file_.get(), static_cast<off_t>(offset_), static_cast<off_t>(bytes_),
+    posix_fadvise(shard_.file.get(), static_cast<off_t>(offset_), static_cast<off_t>(bytes_),
                   POSIX_FADV_DONTNEED);
   }
   uint64_t bytes() const override { return bytes_; }
   void ReadAt(uint64_t offset, std::span<std::byte> out) override {
-    ReadExactly(file_, offset_ + offset, out, name_);
+    ReadExactly(shard_.file, offset_ + offset, out, shard_.path.string());
+    const timespec now = LastModified(shard_.file, shard_.path);
+    if (now.tv_sec != shard_.modified.tv_sec || now.tv_nsec != shard_.modified.tv_nsec) {
+      Fail(ErrorCode::kSourceInvalid,
+           "{} changed while it was read: let what writes it finish, then install again",
+           shard_.path.string());
+    }
   }
 
  private:
-  const FileDescriptor& file_;
-  const std::string name_;
+  const OpenShard& shard_;
   const uint64_t offset_;
   const uint64_t bytes_;
 };
@@ -106,15 +118,21 @@ bool LocalSource::HasFile(const std::string& name) {
   return std::filesystem::exists(PathOf(name), error);
 }
 
-const FileDescriptor& LocalSource::Open(const std::string& shard) {
+const OpenShard& LocalSource::Open(const std::string& shard) {
   const std::lock_guard lock(mutex_);
   auto found = open_.find(shard);
-  if (found == open_.end()) found = open_.emplace(shard, OpenForReading(PathOf(shard))).first;
+  if (found == open_.end()) {
+    const std::filesystem::path path = PathOf(shard);
+    FileDescriptor file = OpenForReading(path);
+    const timespec modified = LastModified(file, path);
+    found = open_.emplace(shard, OpenShard{std::move(file), path, modified}).first;
+  }
   return found->second;
 }
 
 ShardInfo LocalSource::Examine(const std::string& shard) {
-  return {.bytes = FileSize(Open(shard), PathOf(shard).string()), .sha256 = PublishedDigest(shard)};
+  return {.bytes = FileSize(Open(shard).file, PathOf(shard).string()),
+          .sha256 = PublishedDigest(shard)};
 }
 
 std::string LocalSource::PublishedDigest(const std::string& shard) const {
@@ -144,7 +162,8 @@ std::string LocalSource::PublishedDigest(const std::string& shard) const {
 
 std::string LocalSource::ReadBytes(const std::string& shard, uint64_t offset, uint64_t bytes) {
   std::string text(bytes, '\0');
-  ReadExactly(Open(shard), offset, std::as_writable_bytes(std::span(text)), PathOf(shard).string());
+  ReadExactly(Open(shard).file, offset, std::as_writable_bytes(std::span(text)),
+              PathOf(shard).string());
   return text;
 }
 
@@ -158,8 +177,7 @@ void LocalSource::StreamBytes(const std::string& shard, uint64_t offset, uint64_
 }
 
 std::unique_ptr<FetchedRange> LocalSource::Fetch(const RangeRequest& request) {
-  return std::make_unique<LocalRange>(Open(request.shard), PathOf(request.shard).string(),
-                                      request.offset, request.bytes);
+  return std::make_unique<LocalRange>(Open(request.shard), request.offset, request.bytes);
 }
 
 }  // namespace mference

@@ -1,6 +1,7 @@
 // A checkpoint that already lies in a local directory.
 #pragma once
 
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -12,9 +13,16 @@
 
 namespace mference {
 
+struct OpenShard {
+  FileDescriptor file;
+  std::filesystem::path path;
+  timespec modified{};  // as it was when the file was opened
+};
+
 // The files may be symbolic links, as in a hub cache. Published digests of shards are taken from
 // the catalogue, from the hub cache's blob names, and from the download metadata that the hub's
-// own client leaves behind.
+// own client leaves behind. A shard that somebody writes to after it was opened is kSourceInvalid
+// at the next read: half of each state would be neither.
 class LocalSource final : public SnapshotSource {
  public:
   // Throws kNotADirectory or kSourceInvalid (no index).
@@ -37,14 +45,14 @@ class LocalSource final : public SnapshotSource {
  private:
   std::filesystem::path PathOf(const std::string& name) const;
   // Open shards stay open.
-  const FileDescriptor& Open(const std::string& shard);
+  const OpenShard& Open(const std::string& shard);
   std::string PublishedDigest(const std::string& shard) const;
 
   const std::filesystem::path directory_;
   SourceIdentity identity_;
   const PinnedSource* pinned_ = nullptr;
   std::mutex mutex_;
-  std::map<std::string, FileDescriptor> open_;
+  std::map<std::string, OpenShard> open_;
 };
 
 }  // namespace mference

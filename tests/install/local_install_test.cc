@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <fstream>
 
 #include "base/float16.h"
 #include "base/json.h"
@@ -390,6 +392,34 @@ TEST(LocalInstall, ChecksShardsAgainstTheHubsMetadata) {
       metadata / "model.safetensors.metadata",
       commit + "\n" + Sha256Hex(ReadAll(snapshot / "model.safetensors")) + "\n1786702000.0\n");
   InstallLocal(snapshot, "tiny", TestOptions(temp / "m.gturbo"));
+}
+
+TEST(LocalInstall, ASourceThatChangesMeanwhileIsNotMixed) {
+  const TempDirectory temp;
+  const std::filesystem::path snapshot = temp / "snapshot";
+  std::filesystem::copy(GoldenSnapshot("gemma4"), snapshot,
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::path shard;
+  for (const auto& entry : std::filesystem::directory_iterator(snapshot)) {
+    if (entry.path().extension() == ".safetensors") shard = entry.path();
+  }
+  std::filesystem::last_write_time(
+      shard, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  InstallOptions options = TestOptions(temp / "m.gturbo");
+  options.on_event = [&](const InstallEvent& event) {
+    if (event.kind == InstallEvent::Kind::kPhase && event.phase == InstallPhase::kCopying) {
+      std::fstream(shard, std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end)
+          << 'x';
+    }
+  };
+  try {
+    InstallLocal(snapshot, "tiny", options);
+    FAIL() << "installed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kSourceInvalid);
+    EXPECT_THAT(error.what(), HasSubstr("changed while it was read"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(temp / "m.gturbo"));
 }
 
 TEST(LocalInstall, DryRunLeavesNothing) {
