@@ -33,9 +33,9 @@ int32_t ParseChunk(const std::string& text) {
 }
 
 std::string ParseKernels(const std::string& text) {
-  constexpr std::string_view kKnown[] = {"auto", "scalar", "avx2", "avx512", "neon"};
+  constexpr std::string_view kKnown[] = {"auto", "scalar", "avx2", "avx2-vnni", "avx512", "neon"};
   if (std::find(std::begin(kKnown), std::end(kKnown), text) == std::end(kKnown)) {
-    Fail(ErrorCode::kInvalidArgument, "expected auto, scalar, avx2, avx512 or neon");
+    Fail(ErrorCode::kInvalidArgument, "expected auto, scalar, avx2, avx2-vnni, avx512 or neon");
   }
   return text;
 }
@@ -120,7 +120,7 @@ void LoadFlags::Declare(CLI::App& command) {
             [this](const std::string& text) {
               options.threads = static_cast<int>(ParseInteger(text, 1, kMaxThreads));
             });
-  AddParsed(command, "--kernels", "SET", "auto (default), scalar, avx2, avx512 or neon",
+  AddParsed(command, "--kernels", "SET", "auto (default), scalar, avx2, avx2-vnni, avx512 or neon",
             [this](const std::string& text) { options.kernels = ParseKernels(text); });
   AddParsed(command, "--verify", "POLICY",
             "full-sha256, trusted-receipt or auto (default: the receipt where it holds)",

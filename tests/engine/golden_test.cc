@@ -125,7 +125,7 @@ TEST_P(GoldenTest, ASnapshotOfAnyPositionContinuesWithTheSameBytes) {
 }
 
 TEST_P(GoldenTest, EveryInstructionSet) {
-  for (const char* kernels : {"scalar", "avx2", "avx512", "neon"}) {
+  for (const char* kernels : {"scalar", "avx2", "avx2-vnni", "avx512", "neon"}) {
     if (cpu::SelectKernels(kernels).kernels == nullptr) continue;
     LoadOptions options = Options();
     options.kernels = kernels;

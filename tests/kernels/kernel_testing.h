@@ -25,7 +25,7 @@ constexpr double kUnitRoundoff = 0x1p-24;
 // Every table that this CPU runs, each forced by name.
 inline std::vector<const Kernels*> RunnableKernels() {
   std::vector<const Kernels*> tables;
-  for (const char* name : {"scalar", "avx2", "avx512", "neon"}) {
+  for (const char* name : {"scalar", "avx2", "avx2-vnni", "avx512", "neon"}) {
     if (const KernelChoice choice = SelectKernels(name); choice.kernels != nullptr) {
       tables.push_back(choice.kernels);
     }
@@ -56,7 +56,9 @@ class KernelTest : public ::testing::TestWithParam<const Kernels*> {
 };
 
 inline std::string KernelsName(const ::testing::TestParamInfo<const Kernels*>& info) {
-  return info.param->name;
+  std::string name = info.param->name;
+  std::erase(name, '-');  // test names have none
+  return name;
 }
 
 // A buffer whose last byte is the last before an unmapped page: reading or writing past the end

@@ -21,6 +21,7 @@ void FillRecurrent(Kernels& table);
 
 namespace avx2 {
 const Kernels& Table();
+const Kernels& VnniTable();  // for CPUs with AVX-VNNI
 void FillMatmul(Kernels& table);
 void FillQuantisedMatmul(Kernels& table);
 void FillElementwise(Kernels& table);

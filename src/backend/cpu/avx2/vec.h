@@ -113,14 +113,16 @@ struct Vec {
         _mm256_add_epi16(_mm256_maddubs_epi16(codes, x), _mm256_maddubs_epi16(more_codes, more_x));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
+  static I AddWords(I a, I b) { return _mm256_add_epi32(a, b); }
   static I AddPairs(I sum, I codes, I x) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(codes, x));
   }
   template <int kPerByte>
   static void StoreSignedBytes(std::byte* p, const F (&x)[2]) {
-    const __m128i order = kPerByte == 2
-                              ? _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)
-                              : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m128i order =
+        kPerByte == 1   ? _mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+        : kPerByte == 2 ? _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15)
+                        : _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const I halves = _mm256_permute4x64_epi64(
         _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1])),
         _MM_SHUFFLE(3, 1, 2, 0));
@@ -129,6 +131,12 @@ struct Vec {
     _mm_storeu_si128(static_cast<__m128i_u*>(static_cast<void*>(p)),
                      _mm_shuffle_epi8(bytes, order));
   }
+
+  template <int kBits>
+  static I ShiftLeft(I a) {
+    return _mm256_slli_epi32(a, kBits);
+  }
+  static F Permute(F a, I lanes) { return _mm256_permutevar8x32_ps(a, lanes); }
 
   static F FloatBits(I a) { return _mm256_castsi256_ps(a); }
   static I IntBits(F a) { return _mm256_castps_si256(a); }
