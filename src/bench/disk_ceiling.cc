@@ -237,16 +237,20 @@ DiskMeasurement Measure(const std::vector<OpenFile>& files, const DiskRequest& r
     const int most = *std::max_element(request.depths.begin(), request.depths.end());
     DiskBench bench(files, piece, request.seconds, most);
     if (result.direct) {
+      std::string refusal;
+      const auto ring = request.ways == DiskRequest::Ways::kPlain
+                            ? nullptr
+                            : MakeUringReader({}, bench.memory(), piece, refusal);
+      const bool plain = request.ways != DiskRequest::Ways::kRing || ring == nullptr;
       for (const int depth : request.depths) {
-        result.ceilings.push_back(bench.Plain("direct", depth, /*buffered=*/false));
+        if (plain) result.ceilings.push_back(bench.Plain("direct", depth, /*buffered=*/false));
       }
-      if (request.ways != DiskRequest::Ways::kPlain) {
-        std::string refusal;
-        if (auto reader = MakeUringReader({}, bench.memory(), piece, refusal)) {
-          for (const int depth : request.depths) {
-            result.ceilings.push_back(bench.WithReader("io_uring", *reader, depth));
-          }
+      for (const int depth : request.depths) {
+        if (ring != nullptr) {
+          result.ceilings.push_back(bench.WithReader("io_uring", *ring, depth));
         }
+      }
+      if (request.ways == DiskRequest::Ways::kAll) {
         PreadReader pool(ReaderOptions{}.threads, ReaderOptions{}.max_blobs);
         result.ceilings.push_back(bench.WithReader("pread pool", pool, std::min(8, most)));
       }

@@ -35,9 +35,9 @@ struct DiskRequest {
   std::vector<int> depths = {1, 2, 4, 8, 16};
   double seconds = 0.4;  // per figure, at least; and never fewer than a few reads
   enum class Ways : uint8_t {
-    kPlain,   // pread on as many threads as reads are in flight
-    kDirect,  // and the engine's own readers
-    kAll,     // and through the page cache, cold and warm
+    kPlain,  // pread on as many threads as reads are in flight
+    kRing,   // io_uring on one thread; where there is none, plain
+    kAll,    // both, the engine's thread pool, and through the page cache, cold and warm
   };
   Ways ways = Ways::kAll;
 };

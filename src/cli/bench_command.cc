@@ -84,7 +84,7 @@ bench::MomentaryRates RatesNow(const LoadedModel& loaded, int threads) {
     bench::DiskRequest disk = ExpertReads(loaded.directory());
     disk.depths = {kDepthBesideRuns};
     disk.seconds = 0.15;
-    disk.ways = bench::DiskRequest::Ways::kDirect;
+    disk.ways = bench::DiskRequest::Ways::kRing;
     rates.disk_bytes_per_second = bench::MeasureDisk(disk).best();
   }
   return rates;
@@ -132,9 +132,9 @@ int Bench(const BenchFlags& flags, Console& console) {
 
   LoadFlags load = flags.load;
   if (!flags.no_measure) {
-    // What the measurements beside the runs read into.
+    // What the measurements beside the runs read into, huge pages rounded up, and a ring.
     load.options.other_parts.push_back(
-        {"measurement", kDepthBesideRuns * SlotBytes(report.ceilings.blob_bytes)});
+        {"measurement", kDepthBesideRuns * SlotBytes(report.ceilings.blob_bytes) + 4 * kMiB});
   }
   const std::unique_ptr<LoadedModel> loaded = Start(load, report.start);
   loaded->FinishLoading();

@@ -403,8 +403,11 @@ ExpressionPtr ExpressionParser::ParseSubscript(ExpressionPtr object) {
     keys.push_back(ParseSubscribed(object, &slice));
   }
   tokens_.ExpectOperator("]");
-  if (keys.size() == 1 && slice) return std::move(keys[0]);
-  // Python has no use for x[a:b, c] on the values of a template: never found.
+  if (slice) {
+    // Python has no use for x[a:b, c] on the values of a template.
+    if (keys.size() > 1) tokens_.Fail("unsupported subscript", line);
+    return std::move(keys[0]);
+  }
   ExpressionPtr key =
       keys.size() == 1 ? std::move(keys[0]) : Make(Expression::Kind::kTuple, line, std::move(keys));
   return MakeOf(Expression::Kind::kItem, line, std::move(object), std::move(key));

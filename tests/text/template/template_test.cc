@@ -94,6 +94,8 @@ TEST(TemplateErrors, MalformedTemplates) {
                              "{{ {1: } }}",
                              "{{ 'x }}",
                              "{{ a.. }}",
+                             "{{ a[::, 1] }}",
+                             "{{ a[1, ::2] }}",
                              "{{ x | }}",
                              "{{ x is }}",
                              "{% raw %}",
