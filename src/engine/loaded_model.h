@@ -100,9 +100,9 @@ class LoadedModel {
   const std::string& kernel_description() const { return kernel_description_; }
   std::string io_description() const;
 
-  // Waits until resident weights and all slots are in memory, from then on nothing faults, and until
-  // hashes that still run are done. Throws kChecksumMismatch or kIo. `Generate` need not wait for
-  // the former: it finds pages missing now and then, and gets them.
+  // Waits until resident weights and all slots are in memory, from then on nothing faults, and
+  // until hashes that still run are done. Throws kChecksumMismatch or kIo. `Generate` need not wait
+  // for the former: it finds pages missing now and then, and gets them.
   void FinishLoading();
 
   // The conversation that `Generate` continues.
