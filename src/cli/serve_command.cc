@@ -9,6 +9,7 @@
 #include "cli/load_flags.h"
 #include "cli/model_argument.h"
 #include "cli/prompt_cache_flags.h"
+#include "server/http/http_server.h"
 #include "server/http/origin.h"
 #include "server/server.h"
 #include "server/tailnet.h"
@@ -96,12 +97,14 @@ int Serve(const ServeFlags& flags, Console& console) {
   server::ServerOptions options = flags.server;
   if (!flags.api_key_file.empty()) options.api_key = ReadApiKey(flags.api_key_file);
   if (flags.tailnet) options.address = server::FindTailnetAddress();
+  // A port that is taken shows before the model is loaded, which can take minutes.
+  FileDescriptor bound = server::BindAddress(options.address, options.port);
   const std::unique_ptr<LoadedModel> loaded = LoadFromFlags(flags.load, kAutomaticContext);
   ShowLoaded(flags.load, *loaded, console);
   if (options.model_id.empty()) options.model_id = DefaultModelId(*loaded);
 
   const InterruptScope interrupts(InterruptMode::kServe);
-  server::Server server(*loaded, options);
+  server::Server server(*loaded, options, std::move(bound));
   console.Print("mference-server ready at http://{}:{} model={} context={} prompt_cache={}\n",
                 options.address, server.port(), options.model_id, loaded->session().context(),
                 DescribeCache(flags.load.options.prompt_cache));

@@ -56,6 +56,16 @@ jinja::Value ParseAndRelease(HttpRequest& request) {
   return ParseBody(released.body);
 }
 
+// Members that mean nothing here: by themselves, or to the model's chat template.
+std::vector<std::string> IgnoredIn(const ChatRequest& chat, const PromptRenderer& renderer) {
+  std::vector<std::string> names = chat.generation.ignored;
+  for (const auto& [name, value] : chat.template_variables) {
+    if (names.size() >= kMaxIgnoredShown) break;
+    if (!renderer.Reads(name)) names.push_back("chat_template_kwargs." + name);
+  }
+  return names;
+}
+
 SinkOptions MakeSinkOptions(const std::shared_ptr<Job>& job, const GenerationFields& fields,
                             ReplyHead head, const TextLayer& text) {
   return {.head = std::move(head),
@@ -253,7 +263,7 @@ void ApiService::Prepare(Endpoint endpoint, HttpRequest& request, const std::sha
     Place place(queue_);
     if (endpoint == Endpoint::kChat) {
       const ChatRequest chat = ParseChatRequest(parsed, served_);
-      NoteIgnored(*job, chat.ignored);
+      NoteIgnored(*job, IgnoredIn(chat, model_.text().renderer()));
       place.Claim();
       job->streaming = chat.generation.stream;
       job->generation = PrepareChat(chat, model_.text(), served_, history_);
@@ -264,7 +274,7 @@ void ApiService::Prepare(Endpoint endpoint, HttpRequest& request, const std::sha
                                  : MakeChatSink(job->exchange, std::move(options));
     } else {
       const CompletionRequest completion = ParseCompletionRequest(parsed, served_);
-      NoteIgnored(*job, completion.ignored);
+      NoteIgnored(*job, completion.generation.ignored);
       place.Claim();
       job->streaming = completion.generation.stream;
       job->generation = PrepareCompletion(completion, model_.text(), served_);

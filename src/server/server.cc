@@ -42,9 +42,12 @@ struct Server::Parts {
   HttpServer http;
 };
 
-Server::Server(LoadedModel& model, ServerOptions options)
+Server::Server(LoadedModel& model, const ServerOptions& options)
+    : Server(model, options, BindAddress(options.address, options.port)) {}
+
+Server::Server(LoadedModel& model, const ServerOptions& options, FileDescriptor bound)
     : parts_(std::make_unique<Parts>(model, options)) {
-  port_ = parts_->http.Start(options.address, options.port);
+  port_ = parts_->http.Start(std::move(bound));
 }
 
 Server::~Server() { Stop(std::chrono::milliseconds(0)); }

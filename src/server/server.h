@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "engine/loaded_model.h"
 #include "server/http/limits.h"
 #include "server/request_log.h"
@@ -32,7 +33,9 @@ struct ServerOptions {
 class Server {
  public:
   // Only the server may use `model` while it exists. Throws kIo when the address cannot be had.
-  Server(LoadedModel& model, ServerOptions options);
+  Server(LoadedModel& model, const ServerOptions& options);
+  // On a socket of BindAddress with the options' address, whose port counts instead of theirs.
+  Server(LoadedModel& model, const ServerOptions& options, FileDescriptor bound);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

@@ -100,6 +100,10 @@ TEST_F(ServeTest, TwoServersCannotShareAPort) {
       RunMference({"serve", "demo", "--memory", "1GiB", "--port", std::to_string(port_)});
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_NE(second.err.find("cannot listen on 127.0.0.1"), std::string::npos) << second.err;
+  // Which shows before a model is loaded.
+  const ProgramResult early =
+      RunMference({"serve", "missing-model", "--port", std::to_string(port_)});
+  EXPECT_NE(early.err.find("cannot listen on 127.0.0.1"), std::string::npos) << early.err;
 }
 
 // Whether a whole prompt appears in `cache`; gives up after a minute.

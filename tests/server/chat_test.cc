@@ -209,9 +209,11 @@ TEST_F(ChatTest, IgnoredMembersAreListed) {
   body["colour"] = "blue";
   body["user"] = "me";
   body["messages"][0]["mood"] = "good";
+  body["chat_template_kwargs"] = {{"tone", "kind"}, {"enable_thinking", false}};
   const HttpReply reply = Chat(body);
   EXPECT_EQ(reply.status, 200);
-  EXPECT_EQ(reply.headers.at("x-mference-ignored"), "colour, messages[].mood");
+  EXPECT_EQ(reply.headers.at("x-mference-ignored"),
+            "colour, messages[].mood, chat_template_kwargs.tone");
   EXPECT_TRUE(WaitForLog("ignores the member colour"));
   EXPECT_EQ(Chat(ChatBody("Hi.", 2)).headers.count("x-mference-ignored"), 0u);
 }

@@ -161,6 +161,15 @@ TEST_F(OpenedReasoningTest, IsClosedAfterSoManyTokens) {
     EXPECT_GT(reply.json().at("usage").at("completion_tokens"), limit + 1);
     EXPECT_FALSE(ServerTest::Content(reply).empty());
   }
+  // No reasoning at all is a prompt without an open block.
+  Json none = Body();
+  none["max_reasoning_tokens"] = 0;
+  Json off = Body();
+  off["reasoning_effort"] = "none";
+  const auto prompt_tokens = [&](const Json& body) {
+    return Chat(body).json().at("usage").at("prompt_tokens").get<int64_t>();
+  };
+  EXPECT_EQ(prompt_tokens(none), prompt_tokens(off));
   Json alias = Body();
   alias.erase("reasoning_effort");
   alias["thinking"] = {{"type", "enabled"}, {"budget_tokens", 3}};

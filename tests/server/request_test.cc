@@ -1,7 +1,9 @@
 // Bodies of chat requests: every refusal, what is accepted, and which check comes first.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/api/chat_request.h"
+#include "server/api/completion_request.h"
 #include "server/http_client.h"
 
 namespace mference::server {
@@ -115,6 +117,17 @@ TEST(ChatRequestTest, RefusesWrongTypesAndValuesByName) {
       {"grammar", "\"root ::= x\"", "unsupported_value"},
       {"mirostat", "2", "unsupported_value"},
       {"min_tokens", "5", "unsupported_value"},
+      {"best_of", "2", "unsupported_value"},
+      {"structured_outputs", R"({"regex":"a+"})", "unsupported_value"},
+      {"guided_json", "{\"type\":\"object\"}", "unsupported_value"},
+      {"guided_regex", "\"a+\"", "unsupported_value"},
+      {"guided_choice", R"(["a","b"])", "unsupported_value"},
+      {"guided_grammar", "\"root ::= x\"", "unsupported_value"},
+      {"continue_final_message", "true", "unsupported_value"},
+      {"add_generation_prompt", "false", "unsupported_value"},
+      {"chat_template", "\"{{ messages }}\"", "unsupported_value"},
+      {"enable_thinking", "true", "unsupported_value"},
+      {"enable_thinking", "false", "unsupported_value"},
   };
   for (const auto& [name, value, code] : cases) {
     ExpectRefused({With(fmt::format("\"{}\":{}", name, value)), 400, code, name});
@@ -128,6 +141,40 @@ TEST(ChatRequestTest, RefusesWrongTypesAndValuesByName) {
                  "thinking.budget_tokens"});
   ExpectRefused(
       {With(R"("reasoning":{"effort":"huge"})"), 400, "invalid_value", "reasoning.effort"});
+  for (const auto& [name, value] : std::vector<std::pair<const char*, const char*>>{
+           {"max_tokens", "100"}, {"exclude", "true"}, {"enabled", "true"}}) {
+    ExpectRefused({With(fmt::format(R"("reasoning":{{"{}":{}}})", name, value)), 400,
+                   "unsupported_value", fmt::format("reasoning.{}", name)});
+  }
+}
+
+TEST(CompletionRequestTest, RefusesWhatOnlyChatsHave) {
+  const auto parse = [](const std::string& member) {
+    return ParseCompletionRequest(ParseBody(R"({"model":"m","prompt":"Once")" + member + "}"),
+                                  Model());
+  };
+  for (const auto& [name, value] : std::vector<std::pair<const char*, const char*>>{
+           {"messages", R"([{"role":"user","content":"hi"}])"},
+           {"response_format", R"({"type":"json_object"})"},
+           {"tools", R"([{"type":"function","function":{"name":"f"}}])"},
+           {"tool_choice", "\"auto\""},
+           {"reasoning_effort", "\"low\""},
+           {"reasoning", R"({"effort":"low"})"},
+           {"thinking", R"({"type":"enabled"})"},
+           {"max_reasoning_tokens", "3"},
+           {"chat_template_kwargs", R"({"tone":"kind"})"},
+           {"enable_thinking", "true"},
+           {"best_of", "2"}}) {
+    try {
+      parse(fmt::format(R"(,"{}":{})", name, value));
+      ADD_FAILURE() << "accepted: " << name;
+    } catch (const ApiError& error) {
+      EXPECT_STREQ(error.code().c_str(), "unsupported_value") << name;
+      EXPECT_EQ(error.param(), name);
+    }
+  }
+  EXPECT_EQ(parse(R"(,"tools":[],"response_format":null,"best_of":1,"x":1)").generation.ignored,
+            std::vector<std::string>{"x"});
 }
 
 TEST(ChatRequestTest, ChecksInTheOrderOfTheContract) {
@@ -251,7 +298,7 @@ TEST(ChatRequestTest, NullMeansAbsent) {
   EXPECT_FALSE(request.generation.stream);
   EXPECT_EQ(request.generation.max_tokens, 4096);
   EXPECT_TRUE(request.parallel_tool_calls);
-  EXPECT_TRUE(request.ignored.empty());
+  EXPECT_TRUE(request.generation.ignored.empty());
 }
 
 TEST(ChatRequestTest, ReadsEveryField) {
@@ -296,6 +343,11 @@ TEST(ChatRequestTest, ThereAreManyWaysToSwitchReasoning) {
                           R"("thinking":{"type":"enabled"},"reasoning_effort":"none")"}) {
     EXPECT_FALSE(Parse(With(off)).thinking) << off;
   }
+  for (const char* none : {R"("reasoning_effort":"high","max_reasoning_tokens":0)",
+                           R"("thinking":{"type":"enabled","budget_tokens":0})"}) {
+    EXPECT_FALSE(Parse(With(none)).thinking) << none;
+    EXPECT_EQ(Parse(With(none)).reasoning_effort, "none") << none;
+  }
   const ChatRequest extra = Parse(With(R"("chat_template_kwargs":{"tone":"kind"})"));
   ASSERT_EQ(extra.template_variables.size(), 1u);
   EXPECT_EQ(extra.template_variables[0].first, "tone");
@@ -332,8 +384,16 @@ TEST(ChatRequestTest, NumbersBeyondAllTypesAreNumbers) {
 }
 
 TEST(ChatRequestTest, ListsWhatItIgnores) {
-  const ChatRequest request = Parse(With(R"("user":"u","metadata":{},"b":1,"a":2)"));
-  EXPECT_EQ(request.ignored, (std::vector<std::string>{"b", "a"}));
+  const ChatRequest request = Parse(With(
+      R"("user":"u","metadata":{},"b":1,"stream_options":{"include_obfuscation":true,"every":2},
+         "response_format":{"type":"json_schema","more":1,
+                            "json_schema":{"name":"x","schema":true,"lax":1}},
+         "reasoning":{"effort":"low","summary":"auto"},"thinking":{"type":"enabled","deep":true},
+         "a":2)"));
+  EXPECT_THAT(request.generation.ignored,
+              testing::UnorderedElementsAre(
+                  "b", "a", "stream_options.every", "response_format.more",
+                  "response_format.json_schema.lax", "reasoning.summary", "thinking.deep"));
 }
 
 }  // namespace

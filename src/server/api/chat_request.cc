@@ -91,7 +91,6 @@ void ReadResponseFormat(RequestFields& fields, ChatRequest* out) {
   if (!format) return;
   const std::optional<std::string> type = format->Text("type");
   if (!type) format->FailType("type", "a string");
-  if (*type == "text") return;
   if (*type == "json_object") {
     out->format.kind = ResponseFormat::Kind::kJsonObject;
   } else if (*type == "json_schema") {
@@ -104,13 +103,16 @@ void ReadResponseFormat(RequestFields& fields, ChatRequest* out) {
     }
     out->format.schema = *schema;
     holder->Bool("strict");  // always
-  } else {
+    for (const char* name : {"name", "description"}) holder->Find(name);
+    holder->AddUnasked(&out->generation.ignored);
+  } else if (*type != "text") {
     format->Refuse("invalid_value", "type",
                    "response_format.type must be text, json_object or json_schema");
   }
+  format->AddUnasked(&out->generation.ignored);
   const bool forced =
       out->tool_choice == ToolChoice::kRequired || out->tool_choice == ToolChoice::kNamed;
-  if (forced) {
+  if (forced && out->format.kind != ResponseFormat::Kind::kText) {
     fields.Refuse("unsupported_value", "response_format",
                   "response_format cannot be combined with a tool_choice that forces a call");
   }
@@ -140,6 +142,20 @@ void ReadReasoningLimit(RequestFields& fields, const char* name, ChatRequest* ou
   out->max_reasoning_tokens = limit;
 }
 
+// Members of other servers' `reasoning`, which would change the answer.
+void RefuseReasoningMembers(RequestFields& reasoning) {
+  constexpr std::pair<const char*, const char*> kInstead[] = {
+      {"max_tokens", "use max_reasoning_tokens"},
+      {"enabled", "use reasoning.effort"},
+      {"exclude", "reasoning arrives apart from the content"}};
+  for (const auto& [name, advice] : kInstead) {
+    const Value* value = reasoning.Find(name);
+    if (value == nullptr || IsNeutral(*value)) continue;
+    reasoning.Refuse("unsupported_value", name, "{} is not supported; {}", reasoning.PathOf(name),
+                     advice);
+  }
+}
+
 // Later ones win: the more specific switch comes later.
 void ReadReasoning(RequestFields& fields, const ServedModel& model, ChatRequest* out) {
   out->thinking = model.thinking;
@@ -162,12 +178,20 @@ void ReadReasoning(RequestFields& fields, const ServedModel& model, ChatRequest*
     }
     out->thinking = type == "enabled";
     ReadReasoningLimit(*thinking, "budget_tokens", out);
+    thinking->AddUnasked(&out->generation.ignored);
   }
   if (std::optional<RequestFields> reasoning = fields.Object("reasoning")) {
     ReadEffort(*reasoning, "effort", out);
+    RefuseReasoningMembers(*reasoning);
+    reasoning->AddUnasked(&out->generation.ignored);
   }
   ReadEffort(fields, "reasoning_effort", out);
   ReadReasoningLimit(fields, "max_reasoning_tokens", out);
+  // A block that is opened and closed at once would only move the reasoning into the answer.
+  if (out->thinking && out->max_reasoning_tokens == 0) {
+    out->thinking = false;
+    out->reasoning_effort = "none";
+  }
 }
 
 }  // namespace
@@ -194,13 +218,14 @@ ChatRequest ParseChatRequest(const Value& body, const ServedModel& model) {
     if (!messages->IsList()) fields.FailType("messages", "an array");
     std::set<std::string> ignored;
     request.messages = ParseMessages(*messages, {}, &ignored);
-    for (const std::string& name : ignored) request.ignored.push_back("messages[]." + name);
+    for (const std::string& name : ignored) generation.ignored.push_back("messages[]." + name);
   } catch (const MessagesError& error) {
     throw ApiError(400, error.reason(), error.what(), error.param());
   }
   for (const std::string_view name : kWithoutEffect) fields.Find(name);
-  const std::vector<std::string> unasked = fields.Unasked();
-  request.ignored.insert(request.ignored.begin(), unasked.begin(), unasked.end());
+  std::vector<std::string> ignored;
+  fields.AddUnasked(&ignored);
+  generation.ignored.insert(generation.ignored.begin(), ignored.begin(), ignored.end());
   return request;
 }
 

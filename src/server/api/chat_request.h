@@ -36,7 +36,6 @@ struct ChatRequest {
   std::string reasoning_effort;  // empty: by `thinking`
   std::optional<int64_t> max_reasoning_tokens;
   std::vector<std::pair<std::string, jinja::Value>> template_variables;
-  std::vector<std::string> ignored;  // members that mean nothing here
 };
 
 // Throws ApiError for the first thing that is wrong, in the order of the specification.

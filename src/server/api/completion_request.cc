@@ -9,6 +9,10 @@ using jinja::Value;
 
 constexpr int64_t kDefaultMaxTokens = 16;
 constexpr int64_t kMaxLogprobs = 5;
+// Raw text has no turns: no reasoning or calls that could be told from the rest, and no template.
+constexpr std::string_view kForChats[] = {
+    "messages",  "response_format",      "tools",    "tool_choice",         "reasoning_effort",
+    "reasoning", "max_reasoning_tokens", "thinking", "chat_template_kwargs"};
 
 // `logprobs` is a number here: how many alternatives.
 void ReadLogprobs(RequestFields& fields, GenerationFields* out) {
@@ -56,6 +60,14 @@ void ReadPrompt(RequestFields& fields, const ServedModel& model, CompletionReque
   out->prompt = prompt->text();
 }
 
+void RefuseChatMembers(RequestFields& fields) {
+  for (const std::string_view name : kForChats) {
+    const Value* value = fields.Find(name);
+    if (value == nullptr || IsNeutral(*value)) continue;
+    fields.Refuse("unsupported_value", name, "{} is for chat completions", name);
+  }
+}
+
 }  // namespace
 
 CompletionRequest ParseCompletionRequest(const Value& body, const ServedModel& model) {
@@ -67,18 +79,11 @@ CompletionRequest ParseCompletionRequest(const Value& body, const ServedModel& m
   ReadPenalties(fields, &request.generation);
   ReadSampling(fields, model, kDefaultMaxTokens, &request.generation);
   ReadStreaming(fields, &request.generation);
-  if (fields.Integer("best_of").value_or(1) != 1) {
-    fields.Refuse("unsupported_value", "best_of", "only one choice per request is supported");
-  }
-  // Raw text has no reasoning that could be told from the rest.
-  if (fields.Find("max_reasoning_tokens") != nullptr) {
-    fields.Refuse("unsupported_value", "max_reasoning_tokens",
-                  "max_reasoning_tokens is for chat completions");
-  }
+  RefuseChatMembers(fields);
   RefuseUnsupported(fields);
   ReadPrompt(fields, model, &request);
   fields.Find("user");
-  request.ignored = fields.Unasked();
+  fields.AddUnasked(&request.generation.ignored);
   return request;
 }
 

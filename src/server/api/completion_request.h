@@ -14,7 +14,6 @@ struct CompletionRequest {
   std::string prompt;           // text, or
   std::vector<TokenId> tokens;  // ids
   bool given_as_tokens = false;
-  std::vector<std::string> ignored;
 };
 
 // Throws ApiError for the first thing that is wrong.

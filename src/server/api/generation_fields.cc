@@ -30,7 +30,10 @@ constexpr std::string_view kUnsupported[] = {"functions",
                                              "guided_regex",
                                              "guided_choice",
                                              "guided_grammar",
+                                             "structured_outputs",
                                              "json_schema",
+                                             "chat_template",
+                                             "continue_final_message",
                                              "ignore_eos",
                                              "min_tokens",
                                              "stop_token_ids",
@@ -46,6 +49,8 @@ constexpr std::string_view kUnsupported[] = {"functions",
                                              "dynatemp_range",
                                              "repeat_penalty",
                                              "samplers"};
+
+}  // namespace
 
 bool IsNeutral(const Value& value) {
   switch (value.kind()) {
@@ -64,6 +69,8 @@ bool IsNeutral(const Value& value) {
       return true;
   }
 }
+
+namespace {
 
 uint64_t RandomSeed() {
   static thread_local std::random_device entropy;
@@ -186,6 +193,9 @@ void CheckModel(RequestFields& fields, const ServedModel& model) {
   if (const std::optional<int64_t> n = fields.Integer("n"); n.value_or(1) != 1) {
     fields.Refuse("unsupported_value", "n", "only one choice per request is supported");
   }
+  if (fields.Integer("best_of").value_or(1) != 1) {
+    fields.Refuse("unsupported_value", "best_of", "only one choice per request is supported");
+  }
 }
 
 void RefuseUnsupported(RequestFields& fields) {
@@ -197,6 +207,15 @@ void RefuseUnsupported(RequestFields& fields) {
                   deprecated                 ? "; use tools and tool_choice"
                   : name == "repeat_penalty" ? "; use repetition_penalty"
                                              : "");
+  }
+  if (!fields.Bool("add_generation_prompt").value_or(true)) {
+    fields.Refuse("unsupported_value", "add_generation_prompt",
+                  "the model always answers: add_generation_prompt cannot be false");
+  }
+  if (fields.Find("enable_thinking") != nullptr) {
+    fields.Refuse("unsupported_value", "enable_thinking",
+                  "enable_thinking is not supported here; use reasoning_effort or "
+                  "chat_template_kwargs.enable_thinking");
   }
   const Value* modalities = fields.Find("modalities");
   if (modalities == nullptr) return;
@@ -241,6 +260,8 @@ void ReadStreaming(RequestFields& fields, GenerationFields* out) {
   out->stream = fields.Bool("stream").value_or(false);
   if (std::optional<RequestFields> options = fields.Object("stream_options")) {
     out->include_usage = options->Bool("include_usage").value_or(false);
+    options->Find("include_obfuscation");  // padding, which is never sent
+    options->AddUnasked(&out->ignored);
   }
 }
 

@@ -20,13 +20,18 @@ struct GenerationFields {
   int64_t max_tokens = 0;  // INT64_MAX: as much as fits
   bool logprobs = false;
   int32_t top_logprobs = 0;
+  std::vector<std::string> ignored;  // members, by path, that mean nothing here
 };
 
-// `model` is there and is the served one; else `invalid_json` or 404 `model_not_found`.
+// Null, false, 0 and what is empty: clients send them as their defaults.
+bool IsNeutral(const jinja::Value& value);
+
+// `model` is there and is the served one; else `invalid_json` or 404 `model_not_found`. One choice
+// is all that is asked for.
 void CheckModel(RequestFields& fields, const ServedModel& model);
 
 // Refuses, by name, members that would change the answer and mean nothing here. Neutral values
-// (null, false, 0, empty) pass: clients send them as their defaults.
+// pass.
 void RefuseUnsupported(RequestFields& fields);
 
 // Everything else of the struct but the log-probabilities, in the order of the specification.

@@ -113,14 +113,12 @@ std::string RequestFields::PathOf(std::string_view name) const {
   return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
 }
 
-std::vector<std::string> RequestFields::Unasked() const {
-  std::vector<std::string> names;
+void RequestFields::AddUnasked(std::vector<std::string>* paths) const {
   for (const jinja::Dict::Entry& entry : object_->entries()) {
     if (entry.key.IsString() && asked_.find(entry.key.text()) == asked_.end()) {
-      names.push_back(entry.key.text());
+      paths->push_back(PathOf(entry.key.text()));
     }
   }
-  return names;
 }
 
 void RequestFields::FailType(std::string_view name, std::string_view expected) const {

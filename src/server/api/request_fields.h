@@ -42,8 +42,8 @@ class RequestFields {
 
   // "stream_options.include_usage"
   std::string PathOf(std::string_view name) const;
-  // Members that nobody has asked for, in the order of the request.
-  std::vector<std::string> Unasked() const;
+  // Appends the paths of members that nobody has asked for, in the order of the request.
+  void AddUnasked(std::vector<std::string>* paths) const;
 
   [[noreturn]] void FailType(std::string_view name, std::string_view expected) const;
   // 400 `code` for the member.

@@ -1,9 +1,13 @@
 #include "server/http/http_server.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -22,7 +26,41 @@ constexpr size_t kRefusedConnections = 16;
 // After accepting failed: usually no file descriptor is left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+[[noreturn]] void FailToListen(const std::string& address, uint16_t port,
+                               const boost::system::error_code& error) {
+  Fail(ErrorCode::kIo, "cannot listen on {} port {}: {}; choose another with --port", address, port,
+       error.message());
+}
+
+int Duplicate(int fd) {
+  const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) FailErrno("cannot duplicate a socket", errno);
+  return copy;
+}
+
+tcp::endpoint EndpointOf(const FileDescriptor& bound) {
+  tcp::endpoint endpoint;
+  auto size = static_cast<socklen_t>(endpoint.capacity());
+  if (getsockname(bound.get(), endpoint.data(), &size) != 0) {
+    FailErrno("cannot examine a socket", errno);
+  }
+  endpoint.resize(size);
+  return endpoint;
+}
+
 }  // namespace
+
+FileDescriptor BindAddress(const std::string& address, uint16_t port) {
+  asio::io_context io;
+  tcp::acceptor acceptor(io);
+  boost::system::error_code error;
+  const tcp::endpoint endpoint(asio::ip::make_address(address, error), port);
+  if (!error) acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (error) FailToListen(address, port, error);
+  return FileDescriptor(Duplicate(acceptor.native_handle()));
+}
 
 class HttpServer::Impl {
  public:
@@ -35,22 +73,16 @@ class HttpServer::Impl {
 
   ~Impl() { Stop(std::chrono::milliseconds(0)); }
 
-  uint16_t Start(const std::string& address, uint16_t port) {
+  // The acceptor's copy of the socket is the only one left afterwards, so that closing it counts.
+  uint16_t Start(const FileDescriptor bound) {
+    const tcp::endpoint endpoint = EndpointOf(bound);
     boost::system::error_code error;
-    const asio::ip::address parsed = asio::ip::make_address(address, error);
-    const tcp::endpoint endpoint(parsed, port);
-    if (!error) acceptor_.open(endpoint.protocol(), error);
-    if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
-    if (!error) acceptor_.bind(endpoint, error);
+    acceptor_.assign(endpoint.protocol(), Duplicate(bound.get()), error);
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    if (error) {
-      Fail(ErrorCode::kIo, "cannot listen on {} port {}: {}; choose another with --port", address,
-           port, error.message());
-    }
-    const uint16_t bound = acceptor_.local_endpoint().port();
+    if (error) FailToListen(endpoint.address().to_string(), endpoint.port(), error);
     Accept();
     thread_ = std::thread([this] { io_.run(); });
-    return bound;
+    return endpoint.port();
   }
 
   void StopAccepting() {
@@ -153,9 +185,7 @@ HttpServer::HttpServer(const HttpLimits& limits, HttpHandler& handler)
     : impl_(std::make_unique<Impl>(limits, handler)) {}
 HttpServer::~HttpServer() = default;
 
-uint16_t HttpServer::Start(const std::string& address, uint16_t port) {
-  return impl_->Start(address, port);
-}
+uint16_t HttpServer::Start(FileDescriptor bound) { return impl_->Start(std::move(bound)); }
 void HttpServer::StopAccepting() { impl_->StopAccepting(); }
 void HttpServer::Stop(std::chrono::milliseconds grace) { impl_->Stop(grace); }
 size_t HttpServer::connections() const { return impl_->connections(); }

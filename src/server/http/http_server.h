@@ -5,10 +5,15 @@
 #include <memory>
 #include <string>
 
+#include "base/file.h"
 #include "server/http/handler.h"
 #include "server/http/limits.h"
 
 namespace mference::server {
+
+// A socket that holds the address, but where nothing answers yet: connections are refused until a
+// server is started on it. Port 0 picks a free one. Throws kIo when the address cannot be had.
+FileDescriptor BindAddress(const std::string& address, uint16_t port);
 
 // HTTP/1.1 and 1.0 with keep-alive and pipelining, no TLS. One I/O thread accepts, reads, writes
 // and watches for clients that go away; it never waits for anything else.
@@ -20,9 +25,9 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // Binds, listens and starts the I/O thread. Port 0 picks a free one. Returns the port; throws kIo
-  // when the address cannot be had.
-  uint16_t Start(const std::string& address, uint16_t port);
+  // Listens on a socket of BindAddress and starts the I/O thread. Returns the port; throws kIo when
+  // another process was faster.
+  uint16_t Start(FileDescriptor bound);
 
   // Accepts no more and closes connections without a request in progress. Others close after their
   // answer.

@@ -230,6 +230,13 @@ Prompt PromptRenderer::Render(const std::vector<ChatMessage>& messages,
   return ToPrompt(template_->Render(Value::MakeDict(std::move(context)), render));
 }
 
+bool PromptRenderer::Reads(std::string_view variable) const {
+  constexpr std::string_view kOwn[] = {"messages", "tools", "add_generation_prompt",
+                                       "enable_thinking", "bos_token"};
+  const bool own = std::find(std::begin(kOwn), std::end(kOwn), variable) != std::end(kOwn);
+  return template_ && !own && template_->Mentions(variable);
+}
+
 std::string_view PromptRenderer::end_of_turn() const {
   switch (family_) {
     case TextFamily::kGemma4:

@@ -54,6 +54,9 @@ class PromptRenderer {
   // the next user message and the model answers it.
   Prompt Continuation(std::string_view text, const PromptOptions& options) const;
 
+  // Whether a member of that name among PromptOptions::extra can make a difference.
+  bool Reads(std::string_view variable) const;
+
   // The token text that ends a model turn.
   std::string_view end_of_turn() const;
 

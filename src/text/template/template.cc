@@ -1,5 +1,7 @@
 #include "text/template/template.h"
 
+#include <algorithm>
+
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
 #include "text/template/unicode.h"
@@ -70,6 +72,11 @@ TracedString Template::Render(const Value& context, const RenderOptions& options
   } catch (const TemplateError& error) {
     throw TemplateError(error.kind(), error.detail(), parsed_->name, interpreter.line());
   }
+}
+
+bool Template::Mentions(std::string_view variable) const {
+  return std::find(parsed_->symbols.begin(), parsed_->symbols.end(), variable) !=
+         parsed_->symbols.end();
 }
 
 }  // namespace mference::jinja

@@ -73,6 +73,9 @@ class Template {
   // Renders with the members of `context`, a dictionary with string keys, as variables.
   TracedString Render(const Value& context, const RenderOptions& options) const;
 
+  // Whether the source has a variable of that name, its own or one of the context.
+  bool Mentions(std::string_view variable) const;
+
  private:
   explicit Template(std::shared_ptr<const ParsedTemplate> parsed) : parsed_(std::move(parsed)) {}
   std::shared_ptr<const ParsedTemplate> parsed_;
