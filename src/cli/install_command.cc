@@ -62,6 +62,17 @@ void RequireConsistent(const InstallFlags& flags) {
   }
 }
 
+// The directory's name in place of the model's.
+void RefuseSuffix(const InstallFlags& flags) {
+  constexpr std::string_view kSuffix = ".gturbo";
+  const std::string& name = flags.name;
+  if (!name.ends_with(kSuffix) || name.find('/') != std::string::npos) return;
+  throw UsageError(fmt::format(
+      "NAME comes without {0}, which the directory's name gets: '{1}'; --output {2} installs to a "
+      "directory of your choice",
+      kSuffix, name.substr(0, name.size() - kSuffix.size()), name));
+}
+
 // A directory where a name belongs: nothing on a hub is meant.
 void RefuseDirectory(const InstallFlags& flags) {
   const std::string& name = flags.name;
@@ -154,15 +165,16 @@ std::string RevisionOf(const InstallAudit& audit) {
   return audit.source.commit.empty() ? "local" : audit.source.commit;
 }
 
-// The smallest --memory that runs the model, with the default context.
-uint64_t SmallestBudget(const InstallAudit& audit) {
+// The smallest --memory that runs the model, with the default context: not below what loading asks.
+uint64_t SmallestBudgetBytes(const InstallAudit& audit) {
   LoadOptions options;
   options.memory_budget_bytes = std::numeric_limits<int64_t>::max();
   return PlanMemory(EstimatePlanInput({.arch = audit.arch,
                                        .weight_bytes = audit.weights_file_bytes,
                                        .expert_stride = audit.expert_stride},
                                       options))
-      .smallest_budget_bytes;
+             .smallest_budget_mib() *
+         kMiB;
 }
 
 void PrintPlan(Console& console, const InstallAudit& audit) {
@@ -172,7 +184,8 @@ void PrintPlan(Console& console, const InstallAudit& audit) {
       RevisionOf(audit), audit.range_count, audit.source_bytes, audit.output_bytes,
       audit.resident_entries, audit.expert_layers, audit.excluded_tensors.size());
   console.Print("Disk needed: {}\nDisk available: {}\nSmallest memory budget: {}\n",
-                audit.disk.required_bytes(), audit.disk.available_bytes, SmallestBudget(audit));
+                audit.disk.required_bytes(), audit.disk.available_bytes,
+                SmallestBudgetBytes(audit));
 }
 
 void PrintResult(Console& console, const InstallFlags& flags, const InstallResult& result) {
@@ -193,7 +206,7 @@ void PrintResult(Console& console, const InstallFlags& flags, const InstallResul
     if (shows_plan) {
       done["disk_needed_bytes"] = audit.disk.required_bytes();
       done["disk_available_bytes"] = audit.disk.available_bytes;
-      done["smallest_memory_bytes"] = SmallestBudget(audit);
+      done["smallest_memory_bytes"] = SmallestBudgetBytes(audit);
     }
     console.Print("{}\n", done.dump());
   } else if (shows_plan) {
@@ -239,6 +252,7 @@ InstallResult InstallFrom(const InstallFlags& flags, InstallOptions options, Con
 
 int RunInstall(const InstallFlags& flags, Console& console) {
   RequireConsistent(flags);
+  RefuseSuffix(flags);
   RefuseDirectory(flags);
   if (flags.discard) return Discard(flags, console);
   InstallProgress progress(

@@ -152,8 +152,7 @@ void PrintPlan(Console& console, const Subject& subject, const Plan& plan) {
   }
   console.Print("memory, with {} tokens of context{}:\n{}", plan.context,
                 plan.exact ? "" : " (estimated)", DescribePlan(plan.memory));
-  console.Print("smallest budget that works: {}MiB\n",
-                RoundUp(plan.memory.smallest_budget_bytes, kMiB) / kMiB);
+  console.Print("smallest budget that works: {}MiB\n", plan.memory.smallest_budget_mib());
 }
 
 // What the disk's figure is of.

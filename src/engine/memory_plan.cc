@@ -70,13 +70,12 @@ uint64_t PromptCacheBytes(const MemoryPlanInput& input, uint64_t available_bytes
   for (const LedgerPart& part : plan.parts) {
     parts += fmt::format("{}, ", fmt::format("{} {}", part.name, FormatByteCount(part.bytes)));
   }
-  // Rounded up to what a person would type: the next 16 MiB.
-  const uint64_t suggestion = RoundUp(plan.smallest_budget_bytes, 16 * kMiB) / kMiB;
   Fail(ErrorCode::kOutOfBudget,
        "this model does not fit in {}: {}and at least {} expert slots of {} each; the smallest "
        "budget that works with a context of {} is --memory {}MiB",
        FormatByteCount(input.budget_bytes), parts, input.slot_facts.top_k,
-       FormatByteCount(SlotBytes(input.slot_facts.blob_bytes)), input.context, suggestion);
+       FormatByteCount(SlotBytes(input.slot_facts.blob_bytes)), input.context,
+       plan.smallest_budget_mib());
 }
 
 // The plan with the tables where `input` has them.
@@ -109,6 +108,10 @@ MemoryPlan PlanParts(const MemoryPlanInput& input) {
 }
 
 }  // namespace
+
+uint64_t MemoryPlan::smallest_budget_mib() const {
+  return RoundUp(smallest_budget_bytes, kMiB) / kMiB;
+}
 
 MemoryPlan PlanMemory(const MemoryPlanInput& input) {
   if (input.table_bytes == 0) return PlanParts(input);

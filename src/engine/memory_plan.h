@@ -43,6 +43,9 @@ struct MemoryPlan {
   int slots = 0;                       // of the one pool
   int all_experts = 0;                 // slots that would hold every expert
   uint64_t smallest_budget_bytes = 0;  // below it nothing fits: the narrowest chunk, top_k slots
+
+  // The same as people are told it: whole MiB, rounded up, so that it works as a --memory.
+  uint64_t smallest_budget_mib() const;
 };
 
 // Fits chunk width and slots into the budget. A chunk starts at 128 rows (fewer where the budget

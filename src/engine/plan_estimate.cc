@@ -87,7 +87,8 @@ StateLayout EstimateStateLayout(const ArchConfig& arch, ElementType kv_type) {
 MemoryPlanInput EstimatePlanInput(const ModelSizes& sizes, const LoadOptions& options) {
   const ArchConfig& arch = sizes.arch;
   const auto vocab = static_cast<uint64_t>(arch.vocab_size);
-  MemoryPlanInput input = PlanInputFor(options, sizes.weight_bytes, vocab * kTokenizerBytesPerToken,
+  MemoryPlanInput input = PlanInputFor(options, sizes.weight_bytes,
+                                       vocab * kTokenizerBytesPerToken + Tokenizer::kScratchBytes,
                                        static_cast<int32_t>(arch.vocab_size));
   input.scratch_bytes = [row_bytes = static_cast<uint64_t>(ActivationsPerRow(arch) * kFloatBytes),
                          logits_bytes =

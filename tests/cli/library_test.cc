@@ -55,6 +55,37 @@ TEST_F(LibraryTest, InstallsVerifiesAndRemoves) {
   EXPECT_EQ(RunMference({"remove", "pupil", "--yes"}).exit_code, 1);
 }
 
+TEST_F(LibraryTest, NamesDoNotCarryTheDirectorysSuffix) {
+  const ProgramResult result =
+      RunMference({"install", "ghost.gturbo", "--from", MFERENCE_DEMO_SNAPSHOT});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("without .gturbo"));
+  EXPECT_THAT(result.err, HasSubstr("'ghost'"));
+  EXPECT_FALSE(std::filesystem::exists(ModelPath("ghost.gturbo")));
+}
+
+// The demo model is what the dry run is of.
+TEST_F(LibraryTest, TheSmallestBudgetWorksWhoeverNamesIt) {
+  const auto budget_in = [](const std::string& text, const std::string& before) {
+    const size_t at = text.find(before);
+    return at == std::string::npos ? 0 : std::stoll(text.substr(at + before.size()));
+  };
+  const ProgramResult dry =
+      RunMference({"install", "ghost", "--from", MFERENCE_DEMO_SNAPSHOT, "--dry-run"});
+  const int64_t told_bytes = budget_in(dry.out, "Smallest memory budget: ");
+  const ProgramResult plan = RunMference({"plan", "demo", "--no-measure", "--memory", "1GiB"});
+  const int64_t told_mib = budget_in(plan.out, "smallest budget that works: ");
+  const ProgramResult refusal =
+      RunMference({"run", "demo", "--prompt", "Hello", "--memory", "40M"});
+  EXPECT_EQ(budget_in(refusal.err, "is --memory "), told_mib) << refusal.err;
+  EXPECT_GE(told_bytes, told_mib << 20);
+  for (const std::string& enough : {std::to_string(told_bytes), fmt::format("{}MiB", told_mib)}) {
+    const ProgramResult run =
+        RunMference({"run", "demo", "--prompt", "Hello", "--max-new", "1", "--memory", enough});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+  }
+}
+
 TEST_F(LibraryTest, ADryRunWritesNothing) {
   const ProgramResult result =
       RunMference({"install", "ghost", "--from", MFERENCE_DEMO_SNAPSHOT, "--dry-run"});

@@ -52,6 +52,19 @@ TEST(PlanEstimateTest, ScratchIsOfTheRightSize) {
   }
 }
 
+// What an install says a model needs must do, so it errs upwards.
+TEST(PlanEstimateTest, TheSmallestBudgetIsEnough) {
+  const auto loaded = LoadedModel::Load(DemoOptions(4096));
+  const MemoryPlan estimate = PlanMemory(EstimatePlanInput(SizesOf(*loaded), DemoOptions(4096)));
+  EXPECT_GE(estimate.smallest_budget_bytes, loaded->plan().smallest_budget_bytes);
+  EXPECT_LE(estimate.smallest_budget_mib(), loaded->plan().smallest_budget_mib() + 4);
+  LoadOptions least = DemoOptions(4096);
+  least.memory_budget_bytes = loaded->plan().smallest_budget_mib() * kMiB;
+  EXPECT_NO_THROW(LoadedModel::Load(least));
+  least.memory_budget_bytes = *least.memory_budget_bytes - kMiB;
+  EXPECT_THROW(LoadedModel::Load(least), Error);
+}
+
 // What the catalogue says a model needs is about what planning finds.
 TEST(PlanEstimateTest, EveryPinnedModelCanBePlanned) {
   for (const PinnedSource& source : PinnedSources()) {
