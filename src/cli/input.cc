@@ -1,5 +1,6 @@
 #include "cli/input.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,29 +13,40 @@
 namespace mference::cli {
 namespace {
 
+constexpr const char* kStandardInput = "standard input";
+
 // Appends what one read gives; 0 at the end.
-ssize_t ReadSome(std::string& text) {
+ssize_t ReadSome(int fd, const std::string& name, std::string& text) {
   std::array<char, 65536> buffer;
   ssize_t got = 0;
   do {
-    got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+    got = ::read(fd, buffer.data(), buffer.size());
   } while (got < 0 && errno == EINTR);
-  if (got < 0) FailErrno("cannot read standard input", errno);
+  if (got < 0) FailErrno(fmt::format("cannot read {}", name), errno);
   text.append(buffer.data(), static_cast<size_t>(got));
   if (text.size() > kMaxInputBytes) {
-    Fail(ErrorCode::kMetadataTooLarge, "standard input is longer than {} bytes", kMaxInputBytes);
+    Fail(ErrorCode::kMetadataTooLarge, "{} is longer than {} bytes", name, kMaxInputBytes);
   }
   return got;
+}
+
+std::string ReadToEnd(int fd, const std::string& name) {
+  std::string text;
+  while (ReadSome(fd, name, text) != 0) {
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string ReadInput(const std::filesystem::path& path) {
-  if (path != "-") return ReadTextFile(path, kMaxInputBytes);
-  std::string text;
-  while (ReadSome(text) != 0) {
-  }
-  return text;
+  if (path == "-") return ReadToEnd(STDIN_FILENO, kStandardInput);
+  std::error_code ignored;
+  if (!std::filesystem::is_fifo(path, ignored)) return ReadTextFile(path, kMaxInputBytes);
+  // What a shell makes of `<(...)`, or a named pipe, which waits for its writer.
+  const FileDescriptor pipe(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!pipe.valid()) FailErrno(fmt::format("cannot open {}", path.string()), errno);
+  return ReadToEnd(pipe.get(), path.string());
 }
 
 bool InputIsTerminal() { return isatty(STDIN_FILENO) == 1; }
@@ -56,7 +68,7 @@ LineStatus LineReader::Next(std::string* line) {
     }
     searched = pending_.size();
     if (!WaitForInput(STDIN_FILENO)) return LineStatus::kInterrupted;
-    if (ReadSome(pending_) == 0) ended_ = true;
+    if (ReadSome(STDIN_FILENO, kStandardInput, pending_) == 0) ended_ = true;
   }
   if (line->ends_with('\r')) line->pop_back();
   return LineStatus::kLine;

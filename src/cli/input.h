@@ -11,8 +11,8 @@ namespace mference::cli {
 
 constexpr uint64_t kMaxInputBytes = uint64_t{256} << 20;
 
-// A whole file, or standard input for "-". Throws kNotFound, kIo, kMetadataTooLarge above
-// kMaxInputBytes.
+// A whole file, a pipe up to its end, or standard input for "-". Throws kNotFound, kIo,
+// kMetadataTooLarge above kMaxInputBytes.
 std::string ReadInput(const std::filesystem::path& path);
 bool InputIsTerminal();
 

@@ -84,6 +84,16 @@ TEST_F(RunTest, PromptsComeFromFlagFileAndPipe) {
   EXPECT_EQ(run({"--prompt-file", WriteFile("prompt.txt", "The river runs")}, ""), expected);
   EXPECT_EQ(run({"--prompt-file", "-"}, "The river runs"), expected);
   EXPECT_EQ(run({}, "The river runs"), expected);
+  // What a shell makes of `<(...)`.
+  EXPECT_EQ(run({"--prompt-file", "/dev/fd/0"}, "The river runs"), expected);
+}
+
+TEST_F(RunTest, WhatHasNoEndIsNoPrompt) {
+  for (const char* path : {"/dev/zero", "/"}) {
+    const ProgramResult result = RunMference({"run", "demo", "--prompt-file", path});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.err, HasSubstr("is not a regular file"));
+  }
 }
 
 TEST_F(RunTest, EmptyPromptsAreRefused) {
