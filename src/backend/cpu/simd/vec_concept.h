@@ -18,11 +18,10 @@
 //   AddDots(s, c, x, d, y)   s plus, in each word, the products of its 4 unsigned bytes of c (at
 //                            most 15) with the signed ones of x, and of d with y
 //   AddPairs(s, c, x)        s plus, in each word, the products of its two 16-bit halves of c and x
-//   kByteDots                whether V has AddByteDots(s, c, x): s plus, in each word, the products
-//   of
-//                            its 4 unsigned bytes of c with the signed ones of x; then also
-//                            AddWords, ShiftLeft<bits>, and Permute(x, lanes), lane i of which is
-//                            lane lanes[i] of x
+//   kByteDots                whether V has AddByteDots(s, c, x): s plus, in each word, the
+//                            products of its 4 unsigned bytes of c with the signed ones of x; then
+//                            also AddWords, ShiftLeft<bits>, and Permute(x, lanes), lane i of which
+//                            is lane lanes[i] of x
 //   StoreSignedBytes<k>(p, x)  16 integral floats of [-128, 127] in several vectors, as bytes; byte
 //                            i of each 4 k comes to 4 (i % k) + i / k
 #pragma once
