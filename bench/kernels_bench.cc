@@ -76,15 +76,31 @@ void ReadMemory(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(kPoolBytes));
 }
 
-// Arguments: table, threads, format, rows, cols, group, rows of activations.
-void Matmul(benchmark::State& state) {
-  const Kernels& k = Table(state);
-  ThreadPool pool(static_cast<int>(state.range(1)));
+// Of the arguments from the third on: format, rows, cols, group.
+WeightMatrix ShapeOf(const benchmark::State& state) {
   WeightMatrix w;
   w.format = static_cast<WeightFormat>(state.range(2));
   w.rows = static_cast<int>(state.range(3));
   w.cols = static_cast<int>(state.range(4));
   w.group = static_cast<int>(state.range(5));
+  return w;
+}
+
+// Points at the matrix that begins `offset` bytes into the pool, and moves on to the next one.
+void TakeFromPool(WeightMatrix& w, size_t data_bytes, size_t scale_bytes, size_t& offset) {
+  const size_t matrix_bytes = data_bytes + 2 * scale_bytes;
+  if (offset + matrix_bytes > kPoolBytes) offset = 0;
+  w.data = Pool() + offset;
+  w.scales = static_cast<const uint16_t*>(static_cast<const void*>(w.data + data_bytes));
+  w.biases = w.scales + scale_bytes / 2;
+  offset += (matrix_bytes + 63) / 64 * 64;
+}
+
+// Arguments: table, threads, format, rows, cols, group, rows of activations.
+void Matmul(benchmark::State& state) {
+  const Kernels& k = Table(state);
+  ThreadPool pool(static_cast<int>(state.range(1)));
+  WeightMatrix w = ShapeOf(state);
   const auto n = static_cast<int>(state.range(6));
   const size_t data_bytes = static_cast<size_t>(w.rows) * RowBytes(w);
   const size_t scale_bytes =
@@ -101,11 +117,7 @@ void Matmul(benchmark::State& state) {
 
   size_t offset = 0;
   for (auto _ : state) {
-    if (offset + matrix_bytes > kPoolBytes) offset = 0;
-    w.data = Pool() + offset;
-    w.scales = static_cast<const uint16_t*>(static_cast<const void*>(w.data + data_bytes));
-    w.biases = w.scales + scale_bytes / 2;
-    offset += (matrix_bytes + 63) / 64 * 64;
+    TakeFromPool(w, data_bytes, scale_bytes, offset);
     pool.ParallelFor(n, 1, [&](int begin, int end) {
       k.matmul_prepare(w, x.data(), w.cols, n, begin, end, prepared);
     });
@@ -127,11 +139,7 @@ void Matmul(benchmark::State& state) {
 void SingleRow(benchmark::State& state) {
   const Kernels& k = Table(state);
   ThreadPool pool(static_cast<int>(state.range(1)));
-  WeightMatrix w;
-  w.format = static_cast<WeightFormat>(state.range(2));
-  w.rows = static_cast<int>(state.range(3));
-  w.cols = static_cast<int>(state.range(4));
-  w.group = static_cast<int>(state.range(5));
+  WeightMatrix w = ShapeOf(state);
   const size_t data_bytes = static_cast<size_t>(w.rows) * RowBytes(w);
   const size_t scale_bytes =
       static_cast<size_t>(w.rows) * static_cast<size_t>(w.cols / w.group) * 2;
@@ -143,11 +151,7 @@ void SingleRow(benchmark::State& state) {
   k.single_row_prepare(w, x.data(), prepared);
   size_t offset = 0;
   for (auto _ : state) {
-    if (offset + matrix_bytes > kPoolBytes) offset = 0;
-    w.data = Pool() + offset;
-    w.scales = static_cast<const uint16_t*>(static_cast<const void*>(w.data + data_bytes));
-    w.biases = w.scales + scale_bytes / 2;
-    offset += (matrix_bytes + 63) / 64 * 64;
+    TakeFromPool(w, data_bytes, scale_bytes, offset);
     pool.ParallelFor(w.rows, k.matmul_row_tile, [&](int begin, int end) {
       k.single_row_matmul(w, prepared, y.data(), begin, end);
     });
