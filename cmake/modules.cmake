@@ -1,12 +1,12 @@
 # One static library per folder of src/. A module lists the modules below it; the include directions
 # are checked against this list by tests/check_layers.
 #
-#   mference_module(NAME [DEPENDS module...] [LINK target...] [EXCLUDE regex])
+#   mference_module(NAME [FUZZED] [DEPENDS module...] [LINK target...] [EXCLUDE regex])
 #
 # collects every .cc of the calling folder (sub-folders included) into `mference_NAME`, except those
-# whose path matches EXCLUDE.
+# whose path matches EXCLUDE. FUZZED: a build with fuzz targets measures its coverage.
 function(mference_module name)
-  cmake_parse_arguments(arg "" "EXCLUDE" "DEPENDS;LINK" ${ARGN})
+  cmake_parse_arguments(arg "FUZZED" "EXCLUDE" "DEPENDS;LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cc *.h)
   if(arg_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
@@ -14,7 +14,13 @@ function(mference_module name)
   list(APPEND sources ${PROJECT_SOURCE_DIR}/src/base/error.h)
   add_library(mference_${name} STATIC ${sources})
   set_target_properties(mference_${name} PROPERTIES LINKER_LANGUAGE CXX)
-  target_precompile_headers(mference_${name} REUSE_FROM mference_precompiled)
+  if(arg_FUZZED AND MFERENCE_BUILD_FUZZERS)
+    target_compile_options(mference_${name} PRIVATE -fsanitize=fuzzer-no-link)
+    target_link_options(mference_${name} INTERFACE -fsanitize=fuzzer-no-link)
+    target_precompile_headers(mference_${name} REUSE_FROM mference_precompiled_fuzzed)
+  else()
+    target_precompile_headers(mference_${name} REUSE_FROM mference_precompiled)
+  endif()
   list(TRANSFORM arg_DEPENDS PREPEND mference_)
   target_link_libraries(mference_${name} PUBLIC mference_flags ${arg_DEPENDS} ${arg_LINK})
 endfunction()

@@ -11,6 +11,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
 option(MFERENCE_BUILD_TESTS "Build the test programs" ON)
 option(MFERENCE_BUILD_BENCHMARKS "Build the micro-benchmarks" OFF)
+option(MFERENCE_BUILD_FUZZERS "Build the fuzz targets (Clang)" OFF)
 option(MFERENCE_COUNT_WORK "Count allocations and mutexes; `mference bench` shows them" OFF)
 set(MFERENCE_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
 
@@ -36,4 +37,9 @@ if(MFERENCE_SANITIZE)
   target_compile_options(mference_flags INTERFACE
     -fsanitize=${MFERENCE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(mference_flags INTERFACE -fsanitize=${MFERENCE_SANITIZE})
+endif()
+
+if(MFERENCE_BUILD_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "MFERENCE_BUILD_FUZZERS needs Clang's libFuzzer; configure with "
+                      "-DCMAKE_CXX_COMPILER=clang++")
 endif()
