@@ -64,7 +64,9 @@ int RunReplay(const ReplayFlags& flags, Console& console) {
                          {"slots", line.slots},
                          {"tokens", line.result.tokens},
                          {"hit_rate", line.result.hit_rate()},
-                         {"bytes_per_token", line.result.bytes_per_token()}});
+                         {"bytes_per_token", line.result.bytes_per_token()},
+                         {"decoded_tokens", line.result.decoded_tokens},
+                         {"decode_bytes_per_token", line.result.decode_bytes_per_token()}});
     }
     console.Print("{}\n", Json{{"trace", flags.trace},
                                {"tokens", trace.tokens()},
@@ -79,12 +81,15 @@ int RunReplay(const ReplayFlags& flags, Console& console) {
   console.Print("{} tokens, {} layers of {} experts of {}, {} per token\n", trace.tokens(),
                 trace.routed_layers.size(), trace.experts_per_layer,
                 FormatByteCount(trace.blob_bytes), trace.top_k);
-  Table table({"slots", "policy", "hits", "read per token"});
-  for (const size_t column : {0, 2, 3}) table.AlignRight(column);
+  Table table({"slots", "policy", "hits", "read per token", "per decoded token"});
+  for (const size_t column : {0, 2, 3, 4}) table.AlignRight(column);
   for (const Line& line : lines) {
     table.Add({std::to_string(line.slots), line.policy,
                fmt::format("{:.1f}%", line.result.hit_rate() * 100),
-               FormatByteCount(static_cast<uint64_t>(line.result.bytes_per_token()))});
+               FormatByteCount(static_cast<uint64_t>(line.result.bytes_per_token())),
+               line.result.decoded_tokens == 0
+                   ? "-"
+                   : FormatByteCount(static_cast<uint64_t>(line.result.decode_bytes_per_token()))});
   }
   console.Write(table.Format());
   return 0;

@@ -4,6 +4,7 @@
 // statistics from the events it is told, and orders the slots that may be evicted.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,13 +19,22 @@ enum class SlotGuard : uint8_t {
   kHeld,       // leased, or a read is in flight: never evicted
 };
 
+// How the rows (tokens) of a step chose the experts that a layer is asked for. In a step of many
+// rows nearly every expert is asked for, and only this tells the popular ones.
+struct RowChoices {
+  int32_t rows = 1;
+  // Rows that chose each expert, in the order of the request; empty: all rows chose all of them.
+  std::span<const int32_t> choosing = {};
+};
+
 // Events come from the store's thread; nothing here allocates after construction.
 class CachePolicy {
  public:
   virtual ~CachePolicy() = default;
 
   // One request for `experts` of `layer` begins: called before any other event of the request.
-  virtual void OnRequest(int layer, std::span<const int32_t> experts) = 0;
+  virtual void OnRequest(int layer, std::span<const int32_t> experts,
+                         const RowChoices& choices) = 0;
   // The request found its expert in `slot`.
   virtual void OnHit(int slot) = 0;
   // `slot` is given to an expert; the read is about to start. Demand is false for a prediction,
@@ -49,7 +59,7 @@ class ResidentPolicy : public CachePolicy {
  public:
   ResidentPolicy(int layers, int experts_per_layer, int slots);
 
-  void OnRequest(int layer, std::span<const int32_t> experts) override;
+  void OnRequest(int layer, std::span<const int32_t> experts, const RowChoices& choices) override;
   void OnHit(int slot) override { residents_[static_cast<size_t>(slot)].last_use = clock_; }
   void OnFill(int slot, int layer, int expert, bool demand) override;
   void OnClear(int slot) override { residents_[static_cast<size_t>(slot)] = {}; }
@@ -102,7 +112,7 @@ class LfuPolicy : public ResidentPolicy {
  public:
   using ResidentPolicy::ResidentPolicy;
 
-  void OnRequest(int layer, std::span<const int32_t> experts) override;
+  void OnRequest(int layer, std::span<const int32_t> experts, const RowChoices& choices) override;
   int ChooseVictim(std::span<const SlotGuard> guards, SlotGuard level) override;
 
   // Requests that named the expert so far.
@@ -118,48 +128,53 @@ class LfuPolicy : public ResidentPolicy {
 // Evicts the expert whose next use is expected last, as the offline optimum would evict the one
 // whose next use is last.
 //
-// Whether an expert is chosen in its layer's next turn depends mostly on how long ago it was chosen
-// last and on how often it is chosen at all. Both are put into a few classes (ages that double
-// and rates that fall by the root of 2 from one to the next), and for each pair of classes the
-// policy counts how often experts of that kind were chosen when their layer's turn came: h,
-// measured on the very text that is being processed. An expert of a kind that is chosen with
-// probability h waits for 1 / h turns, so its next use is expected after
+// How likely a layer's next row is to choose an expert is estimated by memories of several lengths:
+// the share of all rows so far that chose it, and averages that halve in 1,024, 256, ... rows down
+// to a quarter of one. The chance is a weighted mean of them and of an even share. Their weights
+// are learnt from the text that is being processed, as those of a mixture are by expectation
+// maximisation: after each turn every memory's weight moves towards its share in having foretold
+// the experts that were chosen. Where popularity does not change, the longest memory takes nearly
+// all weight, and the order is that of use counts; where topics come and go, shorter ones do. All
+// layers share the weights, which therefore mean something after a few tokens.
 //
-//   layers until its layer's next turn + (1 / h - 1) * layers
-//
-// The classes are shared by all layers, so that the counts mean something after a few tokens. Rates
-// are averages that halve in `kRateHalfLife` turns; counts halve when they have filled up. Ties go
-// to the less recently used, then to the smaller slot.
+// An expert that is chosen with chance p waits for 1 / p turns of its layer, of which one comes
+// with every cycle of layers: the experts that a pool below a token's cycle of layers * top_k gives
+// up are those whose layer has just run, not those that are needed next. Ties go to the less
+// recently used, then to the smaller slot.
 class NextUsePolicy : public ResidentPolicy {
  public:
   NextUsePolicy(int layers, int experts_per_layer, int slots);
 
-  void OnRequest(int layer, std::span<const int32_t> experts) override;
+  void OnRequest(int layer, std::span<const int32_t> experts, const RowChoices& choices) override;
+  void OnFill(int slot, int layer, int expert, bool demand) override;
+  void OnClear(int slot) override;
   int ChooseVictim(std::span<const SlotGuard> guards, SlotGuard level) override;
 
  private:
-  static constexpr int kAgeClasses = 10;   // turns since the last use: 1, 2, 3-4, 5-8, ... , never
-  static constexpr int kRateClasses = 24;  // chosen in 1, 2^-1/2, 2^-1, ... of the turns
-  static constexpr double kRateHalfLife = 128;
+  // Rows in which a memory halves. The first keeps all rows, up to kMostRows.
+  static constexpr std::array<double, 8> kHalfLives = {0, 1024, 256, 64, 16, 4, 1, 0.25};
+  static constexpr size_t kMemories = kHalfLives.size();
 
   struct Expert {
-    uint32_t last_turn = 0;  // of its layer, counted from 1; 0: never chosen
-    float rate = 0;          // share of recent turns in which it was chosen
-    float wait = 0;          // expected turns beyond the next one until it is chosen again
-    uint8_t kind = 0;        // age class * kRateClasses + rate class, for the layer's next turn
-  };
-  struct Kind {
-    double turns = 0;   // of experts of this kind
-    double chosen = 0;  // in so many of them
+    std::array<float, kMemories> shares{};  // of its layer's rows that chose it, by memory
+    double due = 0;                         // when its next use is expected, in layers run so far
+    int32_t slot = -1;
   };
 
-  void Classify(Expert& expert, uint32_t turn, float rate_unit) const;
+  std::span<Expert> OfLayer(int layer);
+  void SpreadChoices(std::span<const int32_t> experts, const RowChoices& choices);
+  void LearnWeights(int layer, std::span<const int32_t> experts);
+  void Estimate(int layer, int32_t rows);
 
-  std::vector<Expert> experts_;        // [layers * experts_per_layer]
-  std::vector<uint32_t> layer_turns_;  // [layers]
-  std::vector<uint8_t> asked_;         // [experts_per_layer], scratch
-  size_t fewest_asked_ = SIZE_MAX;     // of one request: what one token asks for
-  std::vector<Kind> kinds_;            // [kAgeClasses * kRateClasses]
+  std::vector<Expert> experts_;  // [layers * experts_per_layer]
+  std::vector<double> due_;      // [slots]: of the expert there, infinity when empty
+  std::vector<int32_t> rows_;    // [layers]: rows so far
+  std::vector<float> chosen_;    // [experts_per_layer], scratch: share of the request's rows
+  float even_ = 0;               // the chance of an expert when all are equal
+  double now_ = 0;               // layers run so far, dense ones included
+  std::array<float, kMemories> weights_{};
+  float even_weight_ = 0;
+  uint64_t lessons_ = 0;  // turns from which the weights have been learnt
 };
 
 }  // namespace mference

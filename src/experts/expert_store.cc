@@ -103,12 +103,18 @@ ExpertStore::~ExpertStore() = default;
 
 // ---- Requests -------------------------------------------------------------------------------
 
-ExpertStream ExpertStore::Open(int layer, std::span<const int32_t> distinct_ids,
-                               StreamOrder order) {
+ExpertStream ExpertStore::Open(int layer, std::span<const int32_t> distinct_ids, StreamOrder order,
+                               const RowChoices& choices) {
   Check(!stream_.open, "an expert stream is opened while another is open");
   Check(layer >= 0 && layer < files_.layers, "expert layer out of range");
   Check(!distinct_ids.empty() && distinct_ids.size() <= entries_.size(),
         "an expert stream needs 1 to experts_per_layer experts");
+  Check(choices.rows >= 1 &&
+            (choices.choosing.empty() || choices.choosing.size() == distinct_ids.size()),
+        "an expert stream serves rows, and is told of all experts how many chose them or of none");
+  for (const int32_t choosing : choices.choosing) {
+    Check(choosing >= 1 && choosing <= choices.rows, "an expert is chosen by 1 to all rows");
+  }
   ++request_number_;
   for (const int32_t expert : distinct_ids) {
     Check(expert >= 0 && expert < files_.experts_per_layer, "expert id out of range");
@@ -128,7 +134,7 @@ ExpertStream ExpertStore::Open(int layer, std::span<const int32_t> distinct_ids,
   if (!layer_is_open) return ExpertStream(this);
   if (in_flight_ > 0) Reap(/*wait=*/false);
 
-  policy_->OnRequest(layer, distinct_ids);
+  policy_->OnRequest(layer, distinct_ids, choices);
   const uint64_t hits_before = counters_.hits;
   for (int i = 0; i < stream_.count; ++i) Classify(i, layer, distinct_ids[static_cast<size_t>(i)]);
   if (counters_.hits - hits_before == distinct_ids.size()) ++counters_.all_hit_requests;

@@ -150,9 +150,9 @@ class ExpertStore {
 
   // Asks for `distinct_ids` of `layer`, which are copied; 1 to experts_per_layer of them. Counts
   // use, protects the cached ones and starts the first reads. Never waits for a read. A layer that
-  // cannot be opened makes the stream fail at its first Next.
+  // cannot be opened makes the stream fail at its first Next. `choices` is for the cache policy.
   [[nodiscard]] ExpertStream Open(int layer, std::span<const int32_t> distinct_ids,
-                                  StreamOrder order);
+                                  StreamOrder order, const RowChoices& choices = {});
   // The consumer has finished reading the lease's blob. In any order, also after the stream ended.
   void Release(const ExpertLease& lease);
 

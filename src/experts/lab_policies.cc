@@ -16,8 +16,9 @@ AgedLfuPolicy::AgedLfuPolicy(int layers, int experts_per_layer, int slots)
     : ResidentPolicy(layers, experts_per_layer, slots),
       counts_(static_cast<size_t>(layers) * static_cast<size_t>(experts_per_layer)) {}
 
-void AgedLfuPolicy::OnRequest(int layer, std::span<const int32_t> experts) {
-  ResidentPolicy::OnRequest(layer, experts);
+void AgedLfuPolicy::OnRequest(int layer, std::span<const int32_t> experts,
+                              const RowChoices& choices) {
+  ResidentPolicy::OnRequest(layer, experts, choices);
   const auto decay = static_cast<float>(std::exp2(-1 / kHalfLife));
   const auto begin = counts_.begin() + KeyOf(layer, 0);
   std::for_each(begin, begin + experts_per_layer_, [decay](float& count) { count *= decay; });
@@ -127,8 +128,9 @@ BeladyPolicy::BeladyPolicy(int layers, int experts_per_layer, int slots,
   for (std::vector<uint32_t>& uses : uses_) std::reverse(uses.begin(), uses.end());
 }
 
-void BeladyPolicy::OnRequest(int layer, std::span<const int32_t> experts) {
-  ResidentPolicy::OnRequest(layer, experts);
+void BeladyPolicy::OnRequest(int layer, std::span<const int32_t> experts,
+                             const RowChoices& choices) {
+  ResidentPolicy::OnRequest(layer, experts, choices);
   for (const int32_t expert : experts) {
     const auto key = static_cast<size_t>(KeyOf(layer, expert));
     std::vector<uint32_t>& uses = uses_[key];

@@ -22,7 +22,7 @@ class LruPolicy : public ResidentPolicy {
 class AgedLfuPolicy : public ResidentPolicy {
  public:
   AgedLfuPolicy(int layers, int experts_per_layer, int slots);
-  void OnRequest(int layer, std::span<const int32_t> experts) override;
+  void OnRequest(int layer, std::span<const int32_t> experts, const RowChoices& choices) override;
   int ChooseVictim(std::span<const SlotGuard> guards, SlotGuard level) override;
 
  private:
@@ -37,7 +37,8 @@ class S3FifoPolicy : public CachePolicy {
  public:
   S3FifoPolicy(int layers, int experts_per_layer, int slots);
 
-  void OnRequest(int /*layer*/, std::span<const int32_t> /*experts*/) override {}
+  void OnRequest(int /*layer*/, std::span<const int32_t> /*experts*/,
+                 const RowChoices& /*choices*/) override {}
   void OnHit(int slot) override;
   void OnFill(int slot, int layer, int expert, bool demand) override;
   void OnClear(int slot) override;
@@ -68,7 +69,7 @@ class BeladyPolicy : public ResidentPolicy {
     std::vector<int32_t> experts;
   };
   BeladyPolicy(int layers, int experts_per_layer, int slots, const std::vector<Request>& requests);
-  void OnRequest(int layer, std::span<const int32_t> experts) override;
+  void OnRequest(int layer, std::span<const int32_t> experts, const RowChoices& choices) override;
   int ChooseVictim(std::span<const SlotGuard> guards, SlotGuard level) override;
 
  private:

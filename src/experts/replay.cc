@@ -60,6 +60,7 @@ class InstantReader : public BlobReader {
 struct Request : BeladyPolicy::Request {
   int64_t token = 0;  // the first token it serves
   int32_t rows = 0;
+  std::vector<int32_t> choosing;  // rows that chose each expert
 };
 
 std::vector<Request> RequestsOf(const RoutingTrace& trace, bool token_by_token) {
@@ -67,6 +68,7 @@ std::vector<Request> RequestsOf(const RoutingTrace& trace, bool token_by_token) 
   size_t step_begin = 0;
   int64_t token = 0;
   const auto top_k = static_cast<size_t>(trace.top_k);
+  std::vector<int32_t> choosing(static_cast<size_t>(trace.experts_per_layer));
   for (const int32_t step_rows : trace.rows) {
     const auto rows = static_cast<size_t>(step_rows);
     const size_t width = token_by_token ? 1 : rows;
@@ -76,10 +78,14 @@ std::vector<Request> RequestsOf(const RoutingTrace& trace, bool token_by_token) 
                            static_cast<ptrdiff_t>(step_begin + (layer * rows + row) * top_k);
         Request request;
         request.layer = trace.routed_layers[layer];
-        request.experts.assign(begin, begin + static_cast<ptrdiff_t>(width * top_k));
-        std::sort(request.experts.begin(), request.experts.end());
-        request.experts.erase(std::unique(request.experts.begin(), request.experts.end()),
-                              request.experts.end());
+        std::fill(choosing.begin(), choosing.end(), 0);
+        std::for_each(begin, begin + static_cast<ptrdiff_t>(width * top_k),
+                      [&choosing](uint16_t expert) { ++choosing[expert]; });
+        for (size_t expert = 0; expert < choosing.size(); ++expert) {
+          if (choosing[expert] == 0) continue;
+          request.experts.push_back(static_cast<int32_t>(expert));
+          request.choosing.push_back(choosing[expert]);
+        }
         request.token = token + static_cast<int64_t>(row);
         request.rows = static_cast<int32_t>(width);
         requests.push_back(std::move(request));
@@ -105,27 +111,34 @@ ReplayResult ReplayRequests(const RoutingTrace& trace, const std::vector<Request
   ExpertStore store(std::move(files), std::make_unique<NoMemory>(options.slots), std::move(policy),
                     std::make_unique<InstantReader>(), {.top_k = trace.top_k, .on_open = {}});
   bool counting = false;
+  ReplayResult result{.tokens = trace.tokens() - options.warm_up_tokens,
+                      .blob_bytes = trace.blob_bytes};
   for (const Request& request : requests) {
     if (!counting && request.token >= options.warm_up_tokens) {
       store.ResetCounters();
       counting = true;
     }
+    const uint64_t reads_before = store.counters().reads;
     ExpertStream stream = store.Open(
         request.layer, request.experts,
-        request.rows <= kMaxRowsInAnyOrder ? StreamOrder::kHitsFirst : StreamOrder::kAscending);
+        request.rows <= kMaxRowsInAnyOrder ? StreamOrder::kHitsFirst : StreamOrder::kAscending,
+        {.rows = request.rows, .choosing = request.choosing});
     ExpertLease lease;
     while (stream.Next(lease) == StreamNext::kReady) store.Release(lease);
+    if (counting && request.rows <= kMaxRowsInAnyOrder) {
+      result.decode_blobs_read += store.counters().reads - reads_before;
+      if (request.layer == trace.routed_layers.front()) result.decoded_tokens += request.rows;
+    }
   }
   if (!counting) {
     Fail(ErrorCode::kInvalidArgument, "the trace has {} tokens, {} of them to warm up",
          trace.tokens(), options.warm_up_tokens);
   }
   const ExpertCounters counters = store.counters();
-  return {.tokens = trace.tokens() - options.warm_up_tokens,
-          .asked = counters.hits + counters.joins + counters.misses,
-          .hits = counters.hits,
-          .blobs_read = counters.reads,
-          .blob_bytes = trace.blob_bytes};
+  result.asked = counters.hits + counters.joins + counters.misses;
+  result.hits = counters.hits;
+  result.blobs_read = counters.reads;
+  return result;
 }
 
 }  // namespace

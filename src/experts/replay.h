@@ -27,14 +27,21 @@ struct ReplayResult {
   uint64_t hits = 0;
   uint64_t blobs_read = 0;  // misses, and blobs read twice in one step for want of slots
   uint64_t blob_bytes = 0;
+  // Of these, in steps of few rows, as decoding has them.
+  int64_t decoded_tokens = 0;
+  uint64_t decode_blobs_read = 0;
 
   double hit_rate() const {
     return asked == 0 ? 0 : static_cast<double>(hits) / static_cast<double>(asked);
   }
-  double bytes_per_token() const {
-    if (tokens == 0) return 0;
-    return static_cast<double>(blobs_read) * static_cast<double>(blob_bytes) /
-           static_cast<double>(tokens);
+  double bytes_per_token() const { return BytesPerToken(blobs_read, tokens); }
+  double decode_bytes_per_token() const { return BytesPerToken(decode_blobs_read, decoded_tokens); }
+
+ private:
+  double BytesPerToken(uint64_t blobs, int64_t of_tokens) const {
+    if (of_tokens == 0) return 0;
+    return static_cast<double>(blobs) * static_cast<double>(blob_bytes) /
+           static_cast<double>(of_tokens);
   }
 };
 

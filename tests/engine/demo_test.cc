@@ -1,12 +1,14 @@
 // The bundled demo model against its float32 reference (tests/data/demo): a trained model with real
 // routing, longer than its window, so what the tiny goldens cannot show shows here.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/units.h"
 #include "engine/golden_model.h"
+#include "engine/trace_recorder.h"
 #include "experts/replay.h"
 
 namespace mference {
@@ -26,7 +28,7 @@ constexpr size_t kHidden = 384;
 
 class DemoTest : public testing::Test {
  protected:
-  std::unique_ptr<LoadedModel> Load(ElementType kv_type = ElementType::kF32) const {
+  static LoadOptions Options(ElementType kv_type = ElementType::kF32) {
     LoadOptions options;
     options.path = InstalledSnapshot(MFERENCE_DEMO_SNAPSHOT);
     options.memory_budget_bytes = kGiB;
@@ -34,7 +36,10 @@ class DemoTest : public testing::Test {
     options.threads = 2;
     options.precise = true;
     options.kv_type = kv_type;
-    return LoadedModel::Load(options);
+    return options;
+  }
+  static std::unique_ptr<LoadedModel> Load(ElementType kv_type = ElementType::kF32) {
+    return LoadedModel::Load(Options(kv_type));
   }
 
   const Reference reference_{std::filesystem::path(MFERENCE_TEST_DATA) /
@@ -203,6 +208,30 @@ TEST_F(DemoTest, TheDefaultPolicyReadsLeastOnRealText) {
     EXPECT_GE(chosen, lfu + 0.04) << slots;
     EXPECT_LT(chosen, ReplayBelady(trace, options).hit_rate()) << slots;
   }
+}
+
+// Steps too narrow for the store to read all experts ahead, then tokens one by one.
+TEST_F(DemoTest, TheEngineReadsWhatAReplayOfItsRoutingReads) {
+  constexpr int kSlotsPerLayer = 8;
+  LoadOptions options = Options();
+  options.slots = {.kind = SlotRequest::Kind::kPerLayer, .per_layer = kSlotsPerLayer};
+  options.expert_prefetch = 0;
+  const auto model = LoadedModel::Load(options);
+  TraceRecorder recorder(*model);
+  const std::vector<int32_t> ids = reference_.Ints("plain.ids");
+  LogitsOf(*model, std::span(ids).first(64), 16);
+  LogitsOf(*model, std::span(ids).subspan(64, 32), 1);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("demo_routing_" + std::to_string(getpid()) + ".trace");
+  recorder.Write(path);
+  const ReplayResult replay = Replay(ReadTrace(path), options.cache_policy,
+                                     {.slots = kSlotsPerLayer * static_cast<int>(kLayers)});
+  std::filesystem::remove(path);
+  const ExpertCounters counters = model->experts().counters();
+  EXPECT_EQ(replay.asked, counters.hits + counters.misses);
+  EXPECT_EQ(replay.hits, counters.hits);
+  EXPECT_EQ(replay.blobs_read, counters.reads);
+  EXPECT_GT(counters.hits, 0u);
 }
 
 #endif

@@ -25,8 +25,8 @@ TEST(ExpertStoreAllocation, NoneAfterTheFirstUseOfALayer) {
     ExpertStoreOptions options;
     options.top_k = 4;
     options.direct_io = choice.direct;
-    ExpertStore store(files.Describe(), std::move(memory), std::make_unique<LfuPolicy>(2, 32, 9),
-                      std::move(reader), options);
+    ExpertStore store(files.Describe(), std::move(memory),
+                      std::make_unique<NextUsePolicy>(2, 32, 9), std::move(reader), options);
     const Ids all = Range(32);
     int64_t before = 0;
     for (int round = 0; round < 12; ++round) {

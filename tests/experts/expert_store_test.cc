@@ -503,6 +503,12 @@ TEST_F(ExpertStoreTest, MisuseIsReported) {
   EXPECT_THROW((void)store->Open(0, Ids{kExperts}, StreamOrder::kHitsFirst), Error);
   EXPECT_THROW((void)store->Open(0, Ids{-1}, StreamOrder::kHitsFirst), Error);
   EXPECT_THROW((void)store->Open(0, Ids{3, 4, 3}, StreamOrder::kHitsFirst), Error);
+  EXPECT_THROW((void)store->Open(0, Ids{3, 4}, StreamOrder::kAscending, {.rows = 0}), Error);
+  for (const Ids& choosing : {Ids{1}, Ids{1, 0}, Ids{5, 1}}) {
+    EXPECT_THROW(
+        (void)store->Open(0, Ids{3, 4}, StreamOrder::kAscending, {.rows = 4, .choosing = choosing}),
+        Error);
+  }
   EXPECT_THROW((void)store->last_error(), Error);
   EXPECT_THROW(store->Release(ExpertLease{}), Error);
   ExpertStream stream = store->Open(0, Ids{3}, StreamOrder::kHitsFirst);

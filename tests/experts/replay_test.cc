@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace mference {
@@ -53,10 +55,48 @@ TEST(Replay, AWideStepAsksForEachExpertOnce) {
   EXPECT_EQ(step.tokens, 6);
   EXPECT_EQ(step.asked, 5u);
   EXPECT_EQ(step.blobs_read, 5u);
+  EXPECT_EQ(step.decoded_tokens, 0);
   const ReplayResult tokens =
       Replay(trace, CachePolicyKind::kLfu, {.slots = 5, .token_by_token = true});
   EXPECT_EQ(tokens.asked, 6u);
   EXPECT_EQ(tokens.hits, 1u);
+  EXPECT_EQ(tokens.decoded_tokens, 6);
+  EXPECT_DOUBLE_EQ(tokens.decode_bytes_per_token(), 5 * 100.0 / 6);
+}
+
+// One prompt of 300 rows, in which expert 1 + 2 n of layer n is chosen by all and the others by one
+// in ten; then 40 tokens in the same manner. The default knows the popular ones after the prompt,
+// and never reads them again.
+TEST(Replay, APromptTellsTheDefaultPolicyWhatDecodingWillUse) {
+  constexpr int kLayers = 4;
+  constexpr int kRows = 300;
+  TraceBuilder builder(kLayers, 11, 100);
+  uint32_t random = 1;
+  const auto row_of = [&random](int layer) {
+    random = random * 1664525 + 1013904223;
+    const int32_t popular = 1 + 2 * layer;
+    const auto other = static_cast<int32_t>((random >> 8) % 10);
+    std::vector<int32_t> row = {popular, other < popular ? other : other + 1};
+    std::sort(row.begin(), row.end());
+    return row;
+  };
+  for (int step = 0; step <= 40; ++step) {
+    for (int layer = 0; layer < kLayers; ++layer) {
+      std::vector<int32_t> experts;
+      for (int row = 0; row < (step == 0 ? kRows : 1); ++row) {
+        const std::vector<int32_t> chosen = row_of(layer);
+        experts.insert(experts.end(), chosen.begin(), chosen.end());
+      }
+      builder.Add(layer, 2, experts, std::vector<float>(experts.size(), 1.0f));
+    }
+  }
+  // The prompt streams 11 experts per layer through 7 slots: one per layer and three that pass.
+  const ReplayResult result =
+      Replay(builder.Finish(), CachePolicyKind::kNextUse, {.slots = 7, .warm_up_tokens = kRows});
+  EXPECT_EQ(result.tokens, 40);
+  EXPECT_EQ(result.decoded_tokens, 40);
+  EXPECT_GE(result.hits, 40u * kLayers);
+  EXPECT_LE(result.decode_blobs_read, 40u * kLayers);
 }
 
 TEST(Replay, NoPolicyBeatsTheOptimum) {

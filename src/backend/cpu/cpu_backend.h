@@ -143,6 +143,7 @@ class CpuBackend final : public Backend {
     float* weights = nullptr;     // [rows, top_k]
     int32_t* distinct = nullptr;  // [experts]: those that some row chose, ascending
     int32_t distinct_count = 0;
+    int32_t* choosing = nullptr;    // [distinct_count]: rows that chose each
     int32_t* pair_begin = nullptr;  // [experts + 1]: where an expert's pairs begin
     int32_t* pairs = nullptr;       // [rows * top_k]: row * top_k + rank, by expert, then row
   };

@@ -253,7 +253,7 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   }
   plan.prepared = place(prepared);
   plan.router_logits = place(rows * experts * sizeof(float));
-  plan.routing = place((rows * kMaxTopK * 3 + experts * 2 + 1) * sizeof(int32_t));
+  plan.routing = place((rows * kMaxTopK * 3 + experts * 3 + 1) * sizeof(int32_t));
 
   // What lives only inside one operation shares one region; logits, which outlive theirs, are gone
   // with the next step anyway.

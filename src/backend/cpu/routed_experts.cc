@@ -36,7 +36,8 @@ Routing CpuBackend::Route(Tensor x, const RouterSpec& spec) {
               .weights = reinterpret_cast<float*>(table + pairs),
               .distinct = table + 3 * pairs,
               .distinct_count = 0,
-              .pair_begin = table + 3 * pairs + experts,
+              .choosing = table + 3 * pairs + experts,
+              .pair_begin = table + 3 * pairs + 2 * experts,
               .pairs = table + 2 * pairs};
 
   const float* const scale = WeightsOf(spec.per_expert_scale);
@@ -85,10 +86,11 @@ Routing CpuBackend::Route(Tensor x, const RouterSpec& spec) {
   }
   GroupPairs(routing_);
   if (!failed_) {
+    const auto count = static_cast<size_t>(routing_.distinct_count);
     stream_.emplace(store_->Open(
-        layer.weights.store_layer,
-        {routing_.distinct, static_cast<size_t>(routing_.distinct_count)},
-        params_.rows <= kMaxRowsInAnyOrder ? StreamOrder::kHitsFirst : StreamOrder::kAscending));
+        layer.weights.store_layer, {routing_.distinct, count},
+        params_.rows <= kMaxRowsInAnyOrder ? StreamOrder::kHitsFirst : StreamOrder::kAscending,
+        {.rows = params_.rows, .choosing = {routing_.choosing, count}}));
   }
   return {spec.experts.id};
 }
@@ -102,7 +104,10 @@ void CpuBackend::GroupPairs(RoutingTables& tables) const {
   for (int32_t pair = 0; pair < pairs; ++pair) ++begin[tables.ids[pair] + 1];
   tables.distinct_count = 0;
   for (int32_t expert = 0; expert < experts; ++expert) {
-    if (begin[expert + 1] > 0) tables.distinct[tables.distinct_count++] = expert;
+    if (begin[expert + 1] > 0) {
+      tables.choosing[tables.distinct_count] = begin[expert + 1];
+      tables.distinct[tables.distinct_count++] = expert;
+    }
     begin[expert + 1] += begin[expert];
   }
   for (int32_t pair = 0; pair < pairs; ++pair) tables.pairs[begin[tables.ids[pair]]++] = pair;
