@@ -33,9 +33,11 @@ int32_t ParseChunk(const std::string& text) {
 }
 
 std::string ParseKernels(const std::string& text) {
-  constexpr std::string_view kKnown[] = {"auto", "scalar", "avx2", "avx2-vnni", "avx512", "neon"};
+  constexpr std::string_view kKnown[] = {"auto",   "scalar", "avx2",     "avx2-vnni",
+                                         "avx512", "neon",   "neon-i8mm"};
   if (std::find(std::begin(kKnown), std::end(kKnown), text) == std::end(kKnown)) {
-    Fail(ErrorCode::kInvalidArgument, "expected auto, scalar, avx2, avx2-vnni, avx512 or neon");
+    Fail(ErrorCode::kInvalidArgument,
+         "expected auto, scalar, avx2, avx2-vnni, avx512, neon or neon-i8mm");
   }
   return text;
 }
@@ -120,7 +122,8 @@ void LoadFlags::Declare(CLI::App& command) {
             [this](const std::string& text) {
               options.threads = static_cast<int>(ParseInteger(text, 1, kMaxThreads));
             });
-  AddParsed(command, "--kernels", "SET", "auto (default), scalar, avx2, avx2-vnni, avx512 or neon",
+  AddParsed(command, "--kernels", "SET",
+            "auto (default), scalar, avx2, avx2-vnni, avx512, neon or neon-i8mm",
             [this](const std::string& text) { options.kernels = ParseKernels(text); });
   AddParsed(command, "--verify", "POLICY",
             "full-sha256, trusted-receipt or auto (default: the receipt where it holds)",

@@ -17,7 +17,7 @@ TEST(SelectKernels, UnknownNamesListTheKnownOnes) {
 }
 
 TEST(SelectKernels, SaysWhyANamedTableIsNotThere) {
-  for (const char* name : {"avx2", "avx2-vnni", "avx512", "neon"}) {
+  for (const char* name : {"avx2", "avx2-vnni", "avx512", "neon", "neon-i8mm"}) {
     const KernelChoice choice = SelectKernels(name);
     if (choice.kernels != nullptr) {
       EXPECT_STREQ(choice.kernels->name, name);

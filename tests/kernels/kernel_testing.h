@@ -25,7 +25,7 @@ constexpr double kUnitRoundoff = 0x1p-24;
 // Every table that this CPU runs, each forced by name.
 inline std::vector<const Kernels*> RunnableKernels() {
   std::vector<const Kernels*> tables;
-  for (const char* name : {"scalar", "avx2", "avx2-vnni", "avx512", "neon"}) {
+  for (const char* name : {"scalar", "avx2", "avx2-vnni", "avx512", "neon", "neon-i8mm"}) {
     if (const KernelChoice choice = SelectKernels(name); choice.kernels != nullptr) {
       tables.push_back(choice.kernels);
     }

@@ -17,7 +17,7 @@ const MatrixShape kShapes[] = {
 };
 
 // Every panel height, several panels, uneven panels.
-const int kBatches[] = {1, 2, 3, 4, 5, 6, 7, 11, 13, 24, 50};
+const int kBatches[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 24, 50};
 
 // What a block of activations becomes, by the definition in kernels.h.
 std::vector<double> Rounded(const float* x) {
@@ -38,19 +38,24 @@ class QuantisedMatmulTest : public KernelTest {
  protected:
   std::vector<float> Multiply(const WeightMatrix& w, const std::vector<float>& x, int n,
                               const std::vector<int>& splits = {}) {
+    return MultiplyWith(k(), w, x, n, splits);
+  }
+  static std::vector<float> MultiplyWith(const Kernels& k, const WeightMatrix& w,
+                                         const std::vector<float>& x, int n,
+                                         const std::vector<int>& splits = {}) {
     GuardedBuffer<float> guarded_x(x);
-    GuardedBuffer<std::byte> prepared(k().quantised_prepared_bytes(w, n));
+    GuardedBuffer<std::byte> prepared(k.quantised_prepared_bytes(w, n));
     const int middle = n / 3;
-    k().quantised_prepare(w, guarded_x.data(), w.cols, n, middle, n, prepared.data());
-    k().quantised_prepare(w, guarded_x.data(), w.cols, n, 0, middle, prepared.data());
+    k.quantised_prepare(w, guarded_x.data(), w.cols, n, middle, n, prepared.data());
+    k.quantised_prepare(w, guarded_x.data(), w.cols, n, 0, middle, prepared.data());
     GuardedBuffer<float> y(static_cast<size_t>(n * w.rows));
     for (size_t i = 0; i < y.size(); ++i) y[i] = NAN;
     int begin = 0;
     for (const int split : splits) {
-      k().quantised_matmul(w, prepared.data(), n, y.data(), w.rows, begin, split);
+      k.quantised_matmul(w, prepared.data(), n, y.data(), w.rows, begin, split);
       begin = split;
     }
-    k().quantised_matmul(w, prepared.data(), n, y.data(), w.rows, begin, w.rows);
+    k.quantised_matmul(w, prepared.data(), n, y.data(), w.rows, begin, w.rows);
     return {y.data(), y.data() + y.size()};
   }
 
@@ -187,6 +192,26 @@ TEST_P(QuantisedMatmulTest, NeitherSplitsNorOtherRowsChangeBytes) {
       const std::vector<float> first(x.begin(), x.begin() + ptrdiff_t{n} * shape.cols);
       const std::vector<float> some = Multiply(m.view, first, n, {1, 4, 4, 11, 19});
       EXPECT_EQ(std::memcmp(all.data(), some.data(), static_cast<size_t>(n) * rows * 4), 0)
+          << Describe(shape, n);
+    }
+  }
+}
+
+// Products of bytes have exact sums: who forms them, and how many at once, changes no result.
+TEST_P(QuantisedMatmulTest, FasterProductsAreTheSameBytes) {
+  const std::string name = k().name;
+  const size_t suffix = name.find('-');
+  if (suffix == std::string::npos) GTEST_SKIP() << "no variant of another table";
+  const KernelChoice plain = SelectKernels(name.substr(0, suffix));
+  ASSERT_NE(plain.kernels, nullptr) << plain.error;
+  for (const MatrixShape& shape : kShapes) {
+    TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    FillRandom(m);
+    for (const int n : kBatches) {
+      const std::vector<float> x = Activations(n, shape.cols);
+      const std::vector<float> expected = MultiplyWith(*plain.kernels, m.view, x, n);
+      const std::vector<float> got = Multiply(m.view, x, n);
+      EXPECT_EQ(std::memcmp(expected.data(), got.data(), got.size() * sizeof(float)), 0)
           << Describe(shape, n);
     }
   }

@@ -62,6 +62,7 @@ constexpr std::array kCandidates = {
     Candidate{"avx2", avx2::Table, MissingForAvx2},
     Candidate{"scalar", scalar::Table, NothingMissing},
     Candidate{"neon", nullptr, NothingMissing},
+    Candidate{"neon-i8mm", nullptr, NothingMissing},
 };
 
 #elif defined(__aarch64__)
@@ -74,7 +75,17 @@ std::string MissingForNeon() {
   return {};
 }
 
+std::string MissingForI8mm() {
+  std::string missing = MissingForNeon();
+#if defined(__linux__)
+  constexpr unsigned long kHwcap2I8mm = 1ul << 13;  // HWCAP2_I8MM
+  if ((getauxval(AT_HWCAP2) & kHwcap2I8mm) == 0) missing += " i8mm";
+#endif
+  return missing;
+}
+
 constexpr std::array kCandidates = {
+    Candidate{"neon-i8mm", neon::I8mmTable, MissingForI8mm},
     Candidate{"neon", neon::Table, MissingForNeon},
     Candidate{"scalar", scalar::Table, NothingMissing},
     Candidate{"avx2", nullptr, NothingMissing},
@@ -90,6 +101,7 @@ constexpr std::array kCandidates = {
     Candidate{"avx2-vnni", nullptr, NothingMissing},
     Candidate{"avx512", nullptr, NothingMissing},
     Candidate{"neon", nullptr, NothingMissing},
+    Candidate{"neon-i8mm", nullptr, NothingMissing},
 };
 
 #endif

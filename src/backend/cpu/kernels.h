@@ -151,7 +151,7 @@ struct DeltaRows {
 inline constexpr float kSingleRowTop = 32639.0f;
 
 struct Kernels {
-  const char* name = nullptr;  // "scalar", "avx2", "avx2-vnni", "avx512", "neon"
+  const char* name = nullptr;  // "scalar", "avx2", "avx2-vnni", "avx512", "neon", "neon-i8mm"
 
   // ---- Weight matrices times rows of activations.
   //
@@ -282,8 +282,8 @@ struct KernelChoice {
 };
 
 // "auto" picks the fastest table that this CPU runs; the others ("scalar", "avx2", "avx2-vnni",
-// "avx512", "neon") ask for one. An unknown name, or one this CPU or this build lacks, is an error
-// that says what is missing.
+// "avx512", "neon", "neon-i8mm") ask for one. An unknown name, or one this CPU or this build lacks,
+// is an error that says what is missing.
 KernelChoice SelectKernels(std::string_view name);
 
 }  // namespace mference::cpu

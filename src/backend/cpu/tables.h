@@ -41,6 +41,7 @@ void FillRecurrent(Kernels& table);
 
 namespace neon {
 const Kernels& Table();
+const Kernels& I8mmTable();  // for CPUs with 8-bit matrix products
 void FillMatmul(Kernels& table);
 void FillQuantisedMatmul(Kernels& table);
 void FillElementwise(Kernels& table);

@@ -50,6 +50,31 @@ struct QuantisedTile {
  private:
   using Tile = void (*)(const Operands& operands, float* y, ptrdiff_t stride, bool add);
 
+  // sum[i][v]: row i of a block of activations, times the weight rows of vector v. V may know a
+  // faster way.
+  template <int kRows>
+  [[gnu::always_inline]] static void MultiplyBlock(const std::byte* q, const std::byte* w,
+                                                   I (&sum)[kRows][2]) {
+    if constexpr (requires { V::template MultiplyBlock<kRows>(q, w, sum); }) {
+      V::template MultiplyBlock<kRows>(q, w, sum);
+    } else {
+      Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
+        sum[i][0] = V::ZeroWords();
+        sum[i][1] = V::ZeroWords();
+      });
+      for (int word = 0; word < kQuantisedBlock / 4; word += 2, w += 4 * kWordBytes) {
+        const I even[2] = {V::LoadWords(w), V::LoadWords(w + kWordBytes)};
+        const I odd[2] = {V::LoadWords(w + 2 * kWordBytes), V::LoadWords(w + 3 * kWordBytes)};
+        Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
+          const I x = V::SetWord(q + i * kQuantisedBlock + word * 4);
+          const I next_x = V::SetWord(q + i * kQuantisedBlock + word * 4 + 4);
+          sum[i][0] = V::AddDots(sum[i][0], even[0], x, odd[0], next_x);
+          sum[i][1] = V::AddDots(sum[i][1], even[1], x, odd[1], next_x);
+        });
+      }
+    }
+  }
+
   template <int kRows>
   static void RunTile(const Operands& operands, float* y, ptrdiff_t stride, bool add) {
     if (!add) {
@@ -66,21 +91,9 @@ struct QuantisedTile {
       F group[kRows][2];
       Unroll<kBlocks>([&](auto block) __attribute__((always_inline)) {
         I sum[kRows][2];
-        Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
-          sum[i][0] = V::ZeroWords();
-          sum[i][1] = V::ZeroWords();
-        });
-        for (int word = 0; word < kQuantisedBlock / 4; word += 2, w += 4 * kWordBytes) {
-          const I even[2] = {V::LoadWords(w), V::LoadWords(w + kWordBytes)};
-          const I odd[2] = {V::LoadWords(w + 2 * kWordBytes), V::LoadWords(w + 3 * kWordBytes)};
-          Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
-            const I x = V::SetWord(q + i * kQuantisedBlock + word * 4);
-            const I next_x = V::SetWord(q + i * kQuantisedBlock + word * 4 + 4);
-            sum[i][0] = V::AddDots(sum[i][0], even[0], x, odd[0], next_x);
-            sum[i][1] = V::AddDots(sum[i][1], even[1], x, odd[1], next_x);
-          });
-        }
+        MultiplyBlock<kRows>(q, w, sum);
         q += kRows * kQuantisedBlock;
+        w += kQuantisedBlock * kColumns;
         Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
           const F f = V::Set(factors[block * kRows + i]);
           const F z = V::Set(factors[(kBlocks + block) * kRows + i]);
