@@ -1,7 +1,8 @@
-// The token loop needs no heap and no mutex: counted while a golden model decodes.
+// The token loop needs no heap and no mutex, on no thread: counted while a golden model decodes.
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <tuple>
 
 #include "base/units.h"
 #include "base/work_counts.h"
@@ -13,7 +14,7 @@ namespace {
 using testing_support::GoldenPath;
 using testing_support::InstalledSnapshot;
 
-class TokenLoopTest : public testing::TestWithParam<const char*> {};
+class TokenLoopTest : public testing::TestWithParam<std::tuple<const char*, ExpertIo>> {};
 
 TEST_P(TokenLoopTest, AllocatesAndLocksNothing) {
   if (!CountedWork()) GTEST_SKIP() << "a sanitizer owns the allocator";
@@ -25,8 +26,10 @@ TEST_P(TokenLoopTest, AllocatesAndLocksNothing) {
     ASSERT_GT(CountedWork()->allocations, before.allocations) << "nothing is being counted";
     ASSERT_GT(CountedWork()->mutex_locks, before.mutex_locks) << "nothing is being counted";
   }
+  const auto& [family, expert_io] = GetParam();
   LoadOptions options;
-  options.path = InstalledSnapshot(GoldenPath(GetParam()) / "snapshot");
+  options.path = InstalledSnapshot(GoldenPath(family) / "snapshot");
+  options.expert_io = expert_io;
   options.memory_budget_bytes = kGiB;
   options.context = 64;
   options.threads = 2;
@@ -54,7 +57,9 @@ TEST_P(TokenLoopTest, AllocatesAndLocksNothing) {
   EXPECT_GT(model->experts().counters().misses, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TokenLoopTest, testing::Values("gemma4", "qwen3_5_moe"));
+INSTANTIATE_TEST_SUITE_P(Families, TokenLoopTest,
+                         testing::Combine(testing::Values("gemma4", "qwen3_5_moe"),
+                                          testing::Values(ExpertIo::kBuffered, ExpertIo::kDirect)));
 
 }  // namespace
 }  // namespace mference
