@@ -4,7 +4,7 @@
 //
 // Matrix-vector cases walk through a pool of matrices larger than any cache, as decoding does:
 // their figure is GB/s of packed weights, to be read against ReadMemory. Matrix-matrix cases report
-// FLOP/s (two per multiply-add).
+// FLOP/s or OP/s (two per multiply-add).
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -162,6 +162,40 @@ void SingleRow(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(matrix_bytes));
 }
 
+// Activations rounded to 8 bits: prefill. Operations are those of the product; the time is that of
+// the preparation too. Arguments: table, threads, format, rows, cols, group, rows of activations.
+void Quantised(benchmark::State& state) {
+  const Kernels& k = Table(state);
+  ThreadPool pool(static_cast<int>(state.range(1)));
+  WeightMatrix w = ShapeOf(state);
+  const auto n = static_cast<int>(state.range(6));
+  const size_t data_bytes = static_cast<size_t>(w.rows) * RowBytes(w);
+  const size_t scale_bytes =
+      static_cast<size_t>(w.rows) * static_cast<size_t>(w.cols / w.group) * 2;
+  std::vector<float> x(static_cast<size_t>(n) * static_cast<size_t>(w.cols));
+  std::mt19937 random(2);
+  for (float& v : x) v = static_cast<float>(random() % 2001) * 0.001f - 1.0f;
+  std::vector<float> y(static_cast<size_t>(n) * static_cast<size_t>(w.rows));
+  const size_t bytes = k.quantised_prepared_bytes(w, n);
+  auto* prepared = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  size_t offset = 0;
+  for (auto _ : state) {
+    TakeFromPool(w, data_bytes, scale_bytes, offset);
+    pool.ParallelFor(n, 1, [&](int begin, int end) {
+      k.quantised_prepare(w, x.data(), w.cols, n, begin, end, prepared);
+    });
+    pool.ParallelFor(w.rows, k.matmul_row_tile, [&](int begin, int end) {
+      k.quantised_matmul(w, prepared, n, y.data(), w.rows, begin, end);
+    });
+    benchmark::ClobberMemory();
+  }
+  std::free(prepared);
+  state.SetLabel(k.name);
+  state.counters["OP/s"] =
+      benchmark::Counter(2.0 * w.rows * w.cols * n, benchmark::Counter::kIsIterationInvariantRate,
+                         benchmark::Counter::kIs1000);
+}
+
 // Arguments: table, threads, KV heads, heads per KV head, head_dim, query rows, history.
 void Attention(benchmark::State& state) {
   const Kernels& k = Table(state);
@@ -288,6 +322,19 @@ void MatrixShapes(benchmark::internal::Benchmark* b) {
   }
 }
 
+void QuantisedShapes(benchmark::internal::Benchmark* b) {
+  const auto affine4 = static_cast<int64_t>(WeightFormat::kAffine4);
+  for (const int64_t threads : {1, 2}) {
+    for (const int64_t table : {kAvx512, kAvx2}) {
+      for (const int64_t n : {8, 32, 128, 512}) {
+        b->Args({table, threads, affine4, 704, 2816, 64, n});
+        b->Args({table, threads, affine4, 2816, 704, 64, n});
+        b->Args({table, threads, affine4, 4096, 2816, 64, n});
+      }
+    }
+  }
+}
+
 void AttentionShapes(benchmark::internal::Benchmark* b) {
   for (const int64_t threads : {1, 2}) {
     for (const int64_t table : {kAvx512, kAvx2}) {
@@ -302,6 +349,7 @@ void AttentionShapes(benchmark::internal::Benchmark* b) {
 BENCHMARK(ReadMemory)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK(SingleRow)->Apply(SingleRowShapes)->UseRealTime();
 BENCHMARK(Matmul)->Apply(MatrixShapes)->UseRealTime();
+BENCHMARK(Quantised)->Apply(QuantisedShapes)->UseRealTime();
 BENCHMARK(Attention)->Apply(AttentionShapes)->UseRealTime();
 BENCHMARK(Elementwise)->ArgsProduct({{kAvx512, kAvx2}, {0, 1, 2, 3}});
 

@@ -137,6 +137,11 @@ void SyncDirectory(const std::filesystem::path& directory) {
   SyncFile(OpenDirectory(directory), directory.string());
 }
 
+void DropPageCache(const FileDescriptor& file, uint64_t offset, uint64_t bytes) {
+  posix_fadvise(file.get(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                POSIX_FADV_DONTNEED);
+}
+
 std::string ReadTextFile(const FileDescriptor& file, uint64_t max_bytes, const std::string& name) {
   const uint64_t size = FileSize(file, name);
   if (size > max_bytes) {

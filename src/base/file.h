@@ -53,6 +53,10 @@ void ReadExactly(const FileDescriptor& file, uint64_t offset, std::span<std::byt
 void WriteExactly(const FileDescriptor& file, uint64_t offset, std::span<const std::byte> bytes,
                   const std::string& name);
 
+// Lets the page cache forget clean pages of [offset, offset + bytes) that nobody has mapped; 0
+// bytes stand for the rest of the file. Advice: what the kernel makes of it changes no result.
+void DropPageCache(const FileDescriptor& file, uint64_t offset = 0, uint64_t bytes = 0);
+
 void SyncFile(const FileDescriptor& file, const std::string& name);
 void SyncDirectory(const std::filesystem::path& directory);
 

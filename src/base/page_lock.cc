@@ -7,16 +7,16 @@
 
 namespace mference {
 
-PagesState KeepPages(std::span<const std::byte> mapping) {
-  if (mapping.empty()) return PagesState::kLocked;
-  if (mlock(mapping.data(), mapping.size()) == 0) return PagesState::kLocked;
+void KeepPages(std::span<const std::byte> mapping) {
+  if (mapping.empty()) return;
+  if (mlock(mapping.data(), mapping.size()) == 0) return;
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(mapping.data());
   const uintptr_t begin = address / page * page;
 #ifdef MADV_POPULATE_READ
   if (madvise(reinterpret_cast<void*>(begin), address + mapping.size() - begin,
               MADV_POPULATE_READ) == 0) {
-    return PagesState::kPrefaulted;
+    return;
   }
 #endif
   // Older kernels: a byte of each page.
@@ -24,7 +24,6 @@ PagesState KeepPages(std::span<const std::byte> mapping) {
     [[maybe_unused]] const std::byte touched =
         *static_cast<const volatile std::byte*>(mapping.data() + at);
   }
-  return PagesState::kPrefaulted;
 }
 
 bool PopulatePages(std::span<std::byte> memory) {

@@ -6,14 +6,10 @@
 
 namespace mference {
 
-enum class PagesState {
-  kLocked,      // in memory until unmapped
-  kPrefaulted,  // in memory now; the limit on locked memory (often 8 MiB) does not allow more
-};
-
 // Brings all pages of a read-only mapping into memory, reading what is not there, and locks them
-// where the limits allow. Blocks for as long as that takes; thread-safe.
-PagesState KeepPages(std::span<const std::byte> mapping);
+// until they are unmapped where the limit on locked memory (often 8 MiB) allows it. Blocks for as
+// long as that takes; thread-safe.
+void KeepPages(std::span<const std::byte> mapping);
 
 // Brings pages of anonymous memory into being without changing what they hold, so that it may be
 // written to meanwhile, also by devices. False where the kernel (before Linux 5.14) cannot.

@@ -4,7 +4,9 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
+#include "base/huge_pages.h"
 #include "base/machine.h"
+#include "base/page_lock.h"
 #include "base/sha256.h"
 #include "base/units.h"
 #include "model/catalogue.h"
@@ -110,7 +112,7 @@ void PlanState(const LoadOptions& options, const StateLayout& layout, int64_t co
 }
 
 LoadedModel::LoadedModel(ModelDirectory directory) : directory_(std::move(directory)) {}
-LoadedModel::~LoadedModel() = default;
+LoadedModel::~LoadedModel() { stop_moving_ = true; }
 
 std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   LoadOptions options = requested;
@@ -174,17 +176,15 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
     if (part.name == kCheckPart) continue;  // its state reserves it
     loaded->reservations_.push_back(ledger.Reserve(part.name, part.bytes));
   }
-  const std::vector<FileRange> held = HeldRanges(directory.resident_index(), tables);
+  loaded->held_weights_ = HeldRanges(directory.resident_index(), tables);
+  const std::vector<FileRange>& held = loaded->held_weights_;
+  loaded->keep_page_cache_ = ReadMachineMemory().usable_bytes() >=
+                             plan.budget_bytes + directory.resident_index().resident_bytes;
   loaded->resident_weights_ = directory.Bytes(
       *std::max_element(held.begin(), held.end(),
                         [](const FileRange& a, const FileRange& b) { return a.bytes < b.bytes; }));
-  loaded->weights_kept_ = std::async(std::launch::async, [&directory, held] {
-    PagesState state = PagesState::kLocked;
-    for (const FileRange& range : held) {
-      const PagesState kept = KeepPages(directory.Bytes(range));
-      if (kept == PagesState::kPrefaulted) state = kept;
-    }
-    return state;
+  loaded->weights_kept_ = std::async(std::launch::async, [&directory, &held] {
+    for (const FileRange& range : held) KeepPages(directory.Bytes(range));
   });
   SequenceState state(state_layout, options.context, ledger);
   backend->ReserveScratch(plan.chunk_rows, ledger);
@@ -256,15 +256,31 @@ std::string LoadedModel::io_description() const {
 }
 
 void LoadedModel::FinishLoading() {
-  if (weights_kept_.valid()) weights_kept_.wait();
   slot_memory_->WaitUntilPopulated();
   directory_.FinishVerification();
+  MoveWeights();
+  weights_moved_.wait();
+}
+
+void LoadedModel::MoveWeights() {
+  if (weights_moved_.valid()) return;
+  weights_moved_ = std::async(std::launch::async, [this] {
+    weights_kept_.wait();
+    const FileDescriptor& file = directory_.weights_file();
+    for (const FileRange& range : held_weights_) {
+      MoveToHugePages(directory_.Bytes(range), [&](size_t offset, size_t bytes) {
+        if (!keep_page_cache_) DropPageCache(file, range.offset + offset, bytes);
+        return !stop_moving_.load(std::memory_order_relaxed);
+      });
+    }
+  });
 }
 
 GenerationResult LoadedModel::Generate(const GenerationRequest& request) {
   GenerationRequest verified = request;
   verified.before_first_token = [&] {
     directory_.FinishVerification();
+    MoveWeights();
     if (request.before_first_token) request.before_first_token();
   };
   return mference::Generate(*session_, *sampler_, text_->stops(), verified);

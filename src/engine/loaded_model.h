@@ -2,6 +2,7 @@
 // experts, text and one live session.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -13,7 +14,6 @@
 
 #include "backend/backend.h"
 #include "base/ledger.h"
-#include "base/page_lock.h"
 #include "base/units.h"
 #include "engine/generator.h"
 #include "engine/memory_plan.h"
@@ -126,6 +126,8 @@ class LoadedModel {
 
  private:
   explicit LoadedModel(ModelDirectory directory);
+  // Once the weights are verified: lets a thread move them onto huge pages while they are in use.
+  void MoveWeights();
   void MakeSession(const LoadOptions& options, std::string_view kernels, SequenceState state);
 
   ModelDirectory directory_;
@@ -143,10 +145,15 @@ class LoadedModel {
   std::unique_ptr<Session> session_;
   std::unique_ptr<Sampler> sampler_;
   std::span<const std::byte> resident_weights_;
+  std::vector<FileRange> held_weights_;  // what of the weights file stays in memory
+  // Whether the file's pages may stay in the page cache beside the weights' own.
+  bool keep_page_cache_ = true;
   std::string kernel_description_;
   std::string io_reason_;
   // Brings resident weights into memory while other things happen. Last: ends before they go.
-  std::future<PagesState> weights_kept_;
+  std::future<void> weights_kept_;
+  std::atomic<bool> stop_moving_ = false;
+  std::future<void> weights_moved_;
   const HostSlotMemory* slot_memory_ = nullptr;  // the store's
 };
 

@@ -384,7 +384,7 @@ bool PromptCacheDirectory::Load(const Found& found, SequenceState& state,
     state.Adopt(chosen->position, chosen->high_water);
     tokens.assign(file->tokens.begin(), file->tokens.begin() + chosen->position);
     futimens(fd.get(), nullptr);  // used now
-    posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    DropPageCache(fd);
     for (const std::unique_ptr<File>& known : files_) {
       if (known->name == found.name) known->used = std::filesystem::file_time_type::clock::now();
     }
@@ -434,7 +434,7 @@ void PromptCacheDirectory::Write(const std::string& name, const SequenceState& s
   WriteExactly(file.file(), 0, std::as_bytes(std::span(text)), file.name());
   SyncFile(file.file(), file.name());
   // Written once, read after a restart: not worth anyone's page cache.
-  posix_fadvise(file.file().get(), 0, 0, POSIX_FADV_DONTNEED);
+  DropPageCache(file.file());
   file.RenameTo(path_ / name);
   SyncDirectory(path_);
 }

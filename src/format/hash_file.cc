@@ -27,9 +27,7 @@ std::string HashFile(const FileDescriptor& file, uint64_t bytes, const std::stri
     offset += size;
     if (options.drop_page_cache && (offset == bytes || offset >= dropped + 2 * kDropLagBytes)) {
       const uint64_t end = offset == bytes ? bytes : offset - kDropLagBytes;
-      // Advice: whether the kernel takes it changes nothing here.
-      static_cast<void>(posix_fadvise(file.get(), static_cast<off_t>(dropped),
-                                      static_cast<off_t>(end - dropped), POSIX_FADV_DONTNEED));
+      if (end > dropped) DropPageCache(file, dropped, end - dropped);
       dropped = end;
     }
     if (options.on_progress) options.on_progress(size);

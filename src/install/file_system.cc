@@ -50,8 +50,7 @@ class PosixFile final : public File {
 #endif
   }
   void DropCache(uint64_t offset, uint64_t size) override {
-    posix_fadvise(descriptor_.get(), static_cast<off_t>(offset), static_cast<off_t>(size),
-                  POSIX_FADV_DONTNEED);
+    DropPageCache(descriptor_, offset, size);
   }
 
  private:

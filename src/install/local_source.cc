@@ -29,10 +29,7 @@ class LocalRange final : public FetchedRange {
  public:
   LocalRange(const OpenShard& shard, uint64_t offset, uint64_t bytes)
       : shard_(shard), offset_(offset), bytes_(bytes) {}
-  ~LocalRange() override {
-    posix_fadvise(shard_.file.get(), static_cast<off_t>(offset_), static_cast<off_t>(bytes_),
-                  POSIX_FADV_DONTNEED);
-  }
+  ~LocalRange() override { DropPageCache(shard_.file, offset_, bytes_); }
   uint64_t bytes() const override { return bytes_; }
   void ReadAt(uint64_t offset, std::span<std::byte> out) override {
     ReadExactly(shard_.file, offset_ + offset, out, shard_.path.string());
