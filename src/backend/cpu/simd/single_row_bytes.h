@@ -90,6 +90,7 @@ struct SingleRowBytes {
     // Scales and biases are asked for as far ahead as codes.
     constexpr int kPrefetchGroups = Matmul<V, W>::kPrefetchBytes * 8 / W::kBits / W::kGroup;
     const int groups = Groups(w);
+    AskForBeginning(w, row_begin, row_end);
     const int whole_steps = w.cols / kStep;
     const int last_words = w.cols % kStep / W::kPerWord;
     const void* const factors_at = prepared + FactorsAt(w);
@@ -143,6 +144,25 @@ struct SingleRowBytes {
   }
 
  private:
+  // What is asked for ahead of its use does not cover the first bytes of a range. All at once they
+  // come sooner than one after the other: 5 % of the time of an expert's 2,816 x 704 matrix.
+  static void AskForBeginning(const WeightMatrix& w, int row_begin, int row_end) {
+    constexpr ptrdiff_t kLine = 64;
+    const auto ask = [](const void* at, ptrdiff_t bytes) {
+      const auto* const begin = static_cast<const std::byte*>(at);
+      for (ptrdiff_t i = 0; i < bytes; i += kLine) V::Prefetch(begin + i);
+    };
+    const ptrdiff_t rows = row_end - row_begin;
+    constexpr ptrdiff_t kMostBytes = Matmul<V, W>::kPrefetchBytes;
+    const ptrdiff_t codes = rows * static_cast<ptrdiff_t>(RowBytes(w));
+    ask(Matmul<V, W>::Row(w, row_begin), codes < kMostBytes ? codes : kMostBytes);
+    const ptrdiff_t first = ptrdiff_t{row_begin} * Groups(w);
+    const ptrdiff_t scales = rows * Groups(w) * 2;
+    constexpr ptrdiff_t kMostScaleBytes = kMostBytes * 8 / W::kBits / W::kGroup * 2;
+    ask(w.scales + first, scales < kMostScaleBytes ? scales : kMostScaleBytes);
+    ask(w.biases + first, scales < kMostScaleBytes ? scales : kMostScaleBytes);
+  }
+
   // Activations whose bytes are stored together.
   static constexpr int kPiece = 16;
 
