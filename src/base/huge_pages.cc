@@ -11,11 +11,8 @@
 namespace mference {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;  // of x86-64, and of arm64 with pages of 4 KiB
-
-// What is held twice for a moment: short against the memory's slack, long against the microseconds
-// that a change of mappings takes.
-constexpr size_t kPiece = 2 * kHugePage;
+// Of x86-64, and of arm64 with pages of 4 KiB. Also what is held twice for a moment.
+constexpr size_t kHugePage = size_t{2} << 20;
 
 }  // namespace
 
@@ -40,7 +37,7 @@ size_t MoveToHugePages(std::span<const std::byte> mapping,
 
   size_t moved = 0;
   while (moved < bytes) {
-    const size_t piece = std::min(kPiece, bytes - moved);
+    const size_t piece = std::min(kHugePage, bytes - moved);
     auto* const from = reinterpret_cast<std::byte*>(made + moved);
     auto* const to = reinterpret_cast<std::byte*>(begin + moved);
     if (!PopulatePages({from, piece})) break;

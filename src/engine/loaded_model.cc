@@ -20,10 +20,9 @@ namespace {
 // its attention is computed, some tens of milliseconds.
 constexpr int kChunkPrefetch = 48;
 
-// Code, libraries, thread stacks, the allocator's slack, small tables, and what the kernel charges
-// for page tables and the page cache's own: 34 MiB of a control group's charge beyond the other
-// parts with 2 GiB of Gemma 4, rounded up.
-constexpr uint64_t kProgramBytes = 48 * kMiB;
+// Code, libraries, thread stacks, the allocator's slack, small tables, the page cache's own, the
+// huge page that is held twice while weights move, and the page tables of all but the slots.
+constexpr uint64_t kProgramBytes = 54 * kMiB;
 
 // Whole conversations that the prefix cache has a use for, where memory is plenty.
 constexpr uint64_t kParkedLines = 4;

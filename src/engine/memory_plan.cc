@@ -28,9 +28,21 @@ int32_t WidestUsefulChunk(const MemoryPlanInput& input) {
   return static_cast<int32_t>(std::clamp<int64_t>(input.context, kNarrowestChunk, kWidestChunk));
 }
 
+// The kernel keeps a page table of 4 KiB for each huge page of 2 MiB, and charges for it: 13 MB
+// beside 6.4 GB of slots. No part of the ledger, but room that slots must leave.
+constexpr uint64_t kBytesPerPageTableByte = 512;
+
+uint64_t WithPageTables(uint64_t bytes) {
+  return bytes + (bytes + kBytesPerPageTableByte - 1) / kBytesPerPageTableByte;
+}
+
+uint64_t WithoutPageTables(uint64_t bytes) {
+  return bytes * kBytesPerPageTableByte / (kBytesPerPageTableByte + 1);
+}
+
 // The widest chunk that leaves room for top_k slots, by the rule in the header; 0 if none does.
 int32_t ChooseChunk(const MemoryPlanInput& input, uint64_t shared_bytes) {
-  const uint64_t least_slots = SlotPoolBytes(input, input.slot_facts.top_k);
+  const uint64_t least_slots = WithPageTables(SlotPoolBytes(input, input.slot_facts.top_k));
   if (shared_bytes < least_slots) return 0;
   const auto fits = [&](int32_t rows) {
     return input.scratch_bytes(rows) <= shared_bytes - least_slots;
@@ -58,7 +70,7 @@ uint64_t PromptCacheBytes(const MemoryPlanInput& input, uint64_t available_bytes
   } else if (input.slots.kind == SlotRequest::Kind::kResident) {
     floor = all;
   }
-  const uint64_t floor_bytes = SlotPoolBytes(input, std::min(floor, all));
+  const uint64_t floor_bytes = WithPageTables(SlotPoolBytes(input, std::min(floor, all)));
   if (available_bytes <= floor_bytes) return 0;
   const uint64_t bytes = std::min({input.prompt_cache_bytes, available_bytes - floor_bytes,
                                    available_bytes / kPromptCacheShare});
@@ -88,8 +100,8 @@ MemoryPlan PlanParts(const MemoryPlanInput& input) {
   uint64_t fixed_bytes = 0;
   for (const LedgerPart& part : plan.parts) fixed_bytes += part.bytes;
   const int32_t narrowest = input.chunk_rows > 0 ? input.chunk_rows : kNarrowestChunk;
-  plan.smallest_budget_bytes =
-      fixed_bytes + input.scratch_bytes(narrowest) + SlotPoolBytes(input, input.slot_facts.top_k);
+  plan.smallest_budget_bytes = fixed_bytes + input.scratch_bytes(narrowest) +
+                               WithPageTables(SlotPoolBytes(input, input.slot_facts.top_k));
 
   const uint64_t shared_bytes = input.budget_bytes - std::min(input.budget_bytes, fixed_bytes);
   plan.chunk_rows = ChooseChunk(input, shared_bytes);
@@ -100,7 +112,7 @@ MemoryPlan PlanParts(const MemoryPlanInput& input) {
   SlotFacts facts = input.slot_facts;
   plan.prompt_cache_bytes = PromptCacheBytes(input, shared_bytes - scratch_bytes);
   if (plan.prompt_cache_bytes > 0) plan.parts.push_back({"prompt cache", plan.prompt_cache_bytes});
-  facts.available_bytes = shared_bytes - scratch_bytes - plan.prompt_cache_bytes;
+  facts.available_bytes = WithoutPageTables(shared_bytes - scratch_bytes - plan.prompt_cache_bytes);
   plan.slots = SlotCount(input.slots, facts);
   plan.parts.push_back({"expert slots", SlotPoolBytes(input, plan.slots)});
   for (const LedgerPart& part : plan.parts) plan.planned_bytes += part.bytes;

@@ -85,8 +85,9 @@ struct SingleRowBytes {
     for (int g = groups; g < PaddedGroups(shape); ++g) factors[g] = sums[g] = 0;
   }
 
-  static void Run(const WeightMatrix& w, const std::byte* prepared, float* y, int row_begin,
-                  int row_end) {
+  // A function of its own for each format: inlined beside the others, g++ makes 6 % slower code.
+  [[gnu::noinline]] static void Run(const WeightMatrix& w, const std::byte* prepared, float* y,
+                                    int row_begin, int row_end) {
     // Scales and biases are asked for as far ahead as codes.
     constexpr int kPrefetchGroups = Matmul<V, W>::kPrefetchBytes * 8 / W::kBits / W::kGroup;
     const int groups = Groups(w);
