@@ -98,7 +98,7 @@ class MixedLoadTest : public testing::TestWithParam<const char*> {
         name == "demo" ? std::filesystem::path(MFERENCE_DEMO_SNAPSHOT)
                        : testing_support::GoldenPath(name) / "snapshot");
     // So little that conversations push each other out of the prompt cache.
-    load.memory_budget_bytes = (name == "demo" ? 112 : 64) * kMiB;
+    load.memory_budget_bytes = (name == "demo" ? 118 : 70) * kMiB;
     load.context = kContext;
     load.chunk_rows = 64;
     load.threads = 2;
