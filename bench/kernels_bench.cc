@@ -96,6 +96,14 @@ void TakeFromPool(WeightMatrix& w, size_t data_bytes, size_t scale_bytes, size_t
   offset += (matrix_bytes + 63) / 64 * 64;
 }
 
+// [n, cols], from -1 to 1.
+std::vector<float> Activations(int n, int cols) {
+  std::vector<float> x(static_cast<size_t>(n) * static_cast<size_t>(cols));
+  std::mt19937 random(2);
+  for (float& v : x) v = static_cast<float>(random() % 2001) * 0.001f - 1.0f;
+  return x;
+}
+
 // Arguments: table, threads, format, rows, cols, group, rows of activations.
 void Matmul(benchmark::State& state) {
   const Kernels& k = Table(state);
@@ -108,9 +116,7 @@ void Matmul(benchmark::State& state) {
                          : 0;
   const size_t matrix_bytes = data_bytes + 2 * scale_bytes;
 
-  std::vector<float> x(static_cast<size_t>(n) * static_cast<size_t>(w.cols));
-  std::mt19937 random(2);
-  for (float& v : x) v = static_cast<float>(random() % 2001) * 0.001f - 1.0f;
+  const std::vector<float> x = Activations(n, w.cols);
   std::vector<float> y(static_cast<size_t>(n) * static_cast<size_t>(w.rows));
   const size_t floats = k.matmul_prepared_floats(w, n);
   auto* prepared = static_cast<float*>(std::aligned_alloc(64, (floats * 4 + 63) / 64 * 64));
@@ -172,9 +178,7 @@ void Quantised(benchmark::State& state) {
   const size_t data_bytes = static_cast<size_t>(w.rows) * RowBytes(w);
   const size_t scale_bytes =
       static_cast<size_t>(w.rows) * static_cast<size_t>(w.cols / w.group) * 2;
-  std::vector<float> x(static_cast<size_t>(n) * static_cast<size_t>(w.cols));
-  std::mt19937 random(2);
-  for (float& v : x) v = static_cast<float>(random() % 2001) * 0.001f - 1.0f;
+  const std::vector<float> x = Activations(n, w.cols);
   std::vector<float> y(static_cast<size_t>(n) * static_cast<size_t>(w.rows));
   const size_t bytes = k.quantised_prepared_bytes(w, n);
   auto* prepared = static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
