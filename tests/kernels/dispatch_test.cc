@@ -36,7 +36,8 @@ TEST(SelectKernels, TablesAreComplete) {
   for (const Kernels* k : RunnableKernels()) {
     EXPECT_GE(k->matmul_row_tile, 1) << k->name;
     EXPECT_TRUE(k->matmul_prepared_floats && k->matmul_prepare && k->matmul && k->dequantize_row);
-    EXPECT_TRUE(k->quantised_prepared_bytes && k->quantised_prepare && k->quantised_matmul);
+    EXPECT_TRUE(k->quantised_prepared_bytes && k->quantised_prepare && k->quantised_place &&
+                k->quantised_matmul);
     EXPECT_TRUE(k->single_row_prepared_bytes && k->single_row_prepare && k->single_row_matmul);
     EXPECT_TRUE(k->rms_norm && k->add_rms_norm && k->add_scaled && k->accumulate);
     EXPECT_TRUE(k->gelu_product && k->silu_product && k->softmax && k->soft_cap && k->rope);

@@ -197,6 +197,26 @@ TEST_P(QuantisedMatmulTest, NeitherSplitsNorOtherRowsChangeBytes) {
   }
 }
 
+TEST_P(QuantisedMatmulTest, RowsPreparedAloneCanBePlaced) {
+  for (const MatrixShape& shape : kShapes) {
+    const TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    for (const int n : kBatches) {
+      const std::vector<float> x = Activations(n, shape.cols);
+      const size_t bytes = k().quantised_prepared_bytes(m.view, n);
+      GuardedBuffer<std::byte> together(bytes);
+      k().quantised_prepare(m.view, x.data(), shape.cols, n, 0, n, together.data());
+      GuardedBuffer<std::byte> placed(bytes);
+      GuardedBuffer<std::byte> alone(k().quantised_prepared_bytes(m.view, 1));
+      for (int i = 0; i < n; ++i) {
+        k().quantised_prepare(m.view, x.data() + ptrdiff_t{i} * shape.cols, 0, 1, 0, 1,
+                              alone.data());
+        k().quantised_place(m.view, alone.data(), n, i, placed.data());
+      }
+      EXPECT_EQ(std::memcmp(together.data(), placed.data(), bytes), 0) << Describe(shape, n);
+    }
+  }
+}
+
 // Products of bytes have exact sums: who forms them, and how many at once, changes no result.
 TEST_P(QuantisedMatmulTest, FasterProductsAreTheSameBytes) {
   const std::string name = k().name;

@@ -250,18 +250,19 @@ void CpuBackend::PrepareRow(const WeightMatrix& shape, Rounding rounding, const 
 
 void CpuBackend::Prepare(const WeightMatrix& shape, Rounding rounding, const float* x,
                          ptrdiff_t stride, int32_t n) {
-  PrepareRows(shape, rounding, n, [&](int32_t i) { return x + i * stride; });
+  ForPreparedRows(n, shape.cols, [&](int32_t i) {
+    PrepareRow(shape, rounding, x + i * stride, n, i, Prepared());
+  });
 }
 
-void CpuBackend::PrepareRows(const WeightMatrix& shape, Rounding rounding, int32_t n,
-                             FunctionRef<const float*(int32_t i)> row) {
-  const auto prepare = [&](int begin, int end) {
-    for (int i = begin; i < end; ++i) PrepareRow(shape, rounding, row(i), n, i, Prepared());
+void CpuBackend::ForPreparedRows(int32_t n, int32_t cols, FunctionRef<void(int32_t i)> prepare) {
+  const auto range = [&](int begin, int end) {
+    for (int i = begin; i < end; ++i) prepare(i);
   };
-  if (int64_t{n} * shape.cols < kParallelElements) {
-    prepare(0, n);
+  if (int64_t{n} * cols < kParallelElements) {
+    range(0, n);
   } else {
-    pool_.ParallelFor(n, 1, prepare);
+    pool_.ParallelFor(n, 1, range);
   }
 }
 

@@ -126,6 +126,7 @@ class CpuBackend final : public Backend {
     size_t router_logits = 0;   // [rows, experts]
     size_t routing = 0;         // int32 tables of a routing, see routed_experts.cc
     size_t predicted_from = 0;  // [hidden]: the state that a prediction reads
+    size_t rounded_rows = 0;    // for many rows: each prepared alone, see RunManyRows
     size_t expert_inner = 0;    // [rows or pairs, 2, intermediate]
     size_t expert_outputs = 0;  // [rows or pairs, hidden]
     size_t pair_inputs = 0;     // for few rows: prepared inputs of all pairs' gates,
@@ -153,6 +154,8 @@ class CpuBackend final : public Backend {
   size_t PreparedBytes(const WeightMatrix& shape, int32_t max_rows) const;
   // Of each of a few rows, whatever the rounding.
   size_t PreparedRowBytes(const WeightMatrix& shape) const;
+  // Of a row prepared alone, rounded to 8 bits; 0 where rows never are.
+  size_t RoundedRowBytes(const WeightMatrix& shape) const;
   size_t AttentionStateFloats() const;
   size_t DeltaScratchFloats() const;
 
@@ -177,9 +180,8 @@ class CpuBackend final : public Backend {
   // Prepares n rows, over the threads, to Prepared().
   void Prepare(const WeightMatrix& shape, Rounding rounding, const float* x, ptrdiff_t stride,
                int32_t n);
-  // The same for rows that lie anywhere.
-  void PrepareRows(const WeightMatrix& shape, Rounding rounding, int32_t n,
-                   FunctionRef<const float*(int32_t i)> row);
+  // Calls prepare(i) for n rows of `cols` activations, over the threads where that pays.
+  void ForPreparedRows(int32_t n, int32_t cols, FunctionRef<void(int32_t i)> prepare);
   // Rows [begin, end) of W times n prepared rows, on the calling thread.
   void Multiply(const WeightMatrix& w, Rounding rounding, const std::byte* prepared, int32_t n,
                 float* y, ptrdiff_t stride, int begin, int end) const;

@@ -216,6 +216,11 @@ size_t CpuBackend::PreparedRowBytes(const WeightMatrix& shape) const {
   return RoundUp(std::max(bytes, rounded), kCacheLine);
 }
 
+size_t CpuBackend::RoundedRowBytes(const WeightMatrix& shape) const {
+  if (precise_ || !IsQuantisable(shape.format)) return 0;
+  return RoundUp(kernels_.quantised_prepared_bytes(shape, 1), kCacheLine);
+}
+
 CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   ScratchPlan plan;
   const auto rows = static_cast<size_t>(max_rows);
@@ -241,7 +246,7 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
   size_t widest_tensor = 0;
   for (const TensorInfo& tensor : tensors_)
     widest_tensor = std::max(widest_tensor, static_cast<size_t>(tensor.cols));
-  size_t experts = 0, hidden = 0, intermediate = 0, pair_inputs = 0, pair_inner = 0;
+  size_t experts = 0, hidden = 0, intermediate = 0, pair_inputs = 0, pair_inner = 0, rounded = 0;
   for (const ExpertLayerInfo& layer : expert_layers_) {
     prepared = std::max({prepared, PreparedBytes(layer.gate, max_rows),
                          PreparedBytes(layer.up, max_rows), PreparedBytes(layer.down, max_rows)});
@@ -250,6 +255,7 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
     intermediate = std::max(intermediate, static_cast<size_t>(layer.gate.rows));
     pair_inputs = std::max(pair_inputs, PreparedRowBytes(layer.gate));
     pair_inner = std::max(pair_inner, PreparedRowBytes(layer.down));
+    rounded = std::max(rounded, RoundedRowBytes(layer.gate));
   }
   plan.prepared = place(prepared);
   plan.router_logits = place(rows * experts * sizeof(float));
@@ -274,6 +280,7 @@ CpuBackend::ScratchPlan CpuBackend::PlanScratch(int32_t max_rows) const {
             static_cast<size_t>(std::min(max_rows, kMaxLogitsRows)) * widest * sizeof(float)}});
   const size_t rows_or_pairs = std::max(rows, few_pairs);
   overlay({{&plan.predicted_from, hidden * sizeof(float)},
+           {&plan.rounded_rows, rows * rounded},
            {&plan.expert_inner, rows_or_pairs * 2 * intermediate * sizeof(float)},
            {&plan.expert_outputs, rows_or_pairs * hidden * sizeof(float)},
            {&plan.pair_inputs, few_pairs * pair_inputs},

@@ -182,6 +182,9 @@ struct Kernels {
   size_t (*quantised_prepared_bytes)(const WeightMatrix& shape, int n) = nullptr;
   void (*quantised_prepare)(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int n,
                             int begin, int end, std::byte* prepared) = nullptr;
+  // Makes a row that was prepared alone (n = 1) row i of n prepared ones.
+  void (*quantised_place)(const WeightMatrix& shape, const std::byte* row, int n, int i,
+                          std::byte* prepared) = nullptr;
   void (*quantised_matmul)(const WeightMatrix& w, const std::byte* prepared, int n, float* y,
                            ptrdiff_t y_stride, int row_begin, int row_end) = nullptr;
 

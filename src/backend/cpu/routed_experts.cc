@@ -263,13 +263,31 @@ void CpuBackend::RunManyRows(const ExpertLayerInfo& layer, ExpertStream& stream,
   const Rounding rounding = RoundingFor(layer.gate);
   const Rounding down_rounding = RoundingFor(layer.down);
   std::fill(sums, sums + params_.rows * hidden, 0.0f);
+
+  // A row is rounded once, not for each of its experts.
+  const bool rounded = rounding == Rounding::kTo8Bits;
+  std::byte* const alone = scratch_.data() + plan_.rounded_rows;
+  const size_t alone_bytes = rounded ? RoundedRowBytes(layer.gate) : 0;
+  if (rounded) {
+    ForRows(params_.rows, [&](int32_t row) {
+      PrepareRow(layer.gate, rounding, rows + row * hidden, 1, 0,
+                 alone + static_cast<size_t>(row) * alone_bytes);
+    });
+  }
   ExpertLease lease;
   while (NextExpert(stream, lease)) {
     const ExpertWork expert = WorkOf(layer, lease);
     const int32_t n = expert.count;
     const int32_t* const pairs = routing_.pairs + expert.begin;
-    PrepareRows(expert.gate, rounding, n,
-                [&](int32_t i) { return rows + pairs[i] / routing_.top_k * hidden; });
+    ForPreparedRows(n, expert.gate.cols, [&](int32_t i) {
+      const ptrdiff_t row = pairs[i] / routing_.top_k;
+      if (rounded) {
+        kernels_.quantised_place(expert.gate, alone + static_cast<size_t>(row) * alone_bytes, n, i,
+                                 Prepared());
+      } else {
+        PrepareRow(expert.gate, rounding, rows + row * hidden, n, i, Prepared());
+      }
+    });
     GatedPrepared(expert.gate, expert.up, rounding, layer.weights.activation, n, inner,
                   inner + n * intermediate, intermediate);
     Prepare(expert.down, down_rounding, inner, intermediate, n);

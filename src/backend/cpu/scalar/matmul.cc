@@ -103,6 +103,12 @@ void QuantisedPrepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_str
   }
 }
 
+void QuantisedPlace(const WeightMatrix& shape, const std::byte* row, int /*n*/, int i,
+                    std::byte* prepared) {
+  const size_t bytes = QuantisedRowBytes(shape);
+  std::memcpy(prepared + static_cast<size_t>(i) * bytes, row, bytes);
+}
+
 float QuantisedProduct(const WeightMatrix& w, int row, const std::byte* prepared) {
   const std::byte* const data = w.data + static_cast<size_t>(row) * RowBytes(w);
   const int bits = BitsPerValue(w.format);
@@ -211,6 +217,7 @@ void FillMatmul(Kernels& table) {
   table.matmul = Matmul;
   table.quantised_prepared_bytes = QuantisedPreparedBytes;
   table.quantised_prepare = QuantisedPrepare;
+  table.quantised_place = QuantisedPlace;
   table.quantised_matmul = QuantisedMatmul;
   table.single_row_prepared_bytes = SingleRowPreparedBytes;
   table.single_row_prepare = SingleRowPrepare;

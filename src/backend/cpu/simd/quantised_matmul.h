@@ -276,6 +276,27 @@ struct QuantisedMatmul {
     }
   }
 
+  static void Place(const WeightMatrix& shape, const std::byte* row, int n, int i,
+                    std::byte* prepared) {
+    const Rows panels(n);
+    const int panel = panels.PanelOf(i);
+    const int first = panels.First(panel);
+    const ptrdiff_t rows = panels.Rows(panel);
+    std::byte* codes = prepared + CodesAt(shape, first, static_cast<int>(rows), 0) +
+                       (i - first) * ptrdiff_t{kQuantisedBlock};
+    const std::byte* from = row;
+    for (int block = 0; block < shape.cols / kQuantisedBlock; ++block) {
+      __builtin_memcpy(codes, from, kQuantisedBlock);
+      codes += rows * kQuantisedBlock;
+      from += kQuantisedBlock;
+    }
+    const void* const factors_from = row + FactorsAt(shape, 1, 0, 1, 0);
+    const auto* const from_factors = static_cast<const float*>(factors_from);
+    void* const factors_at = prepared + FactorsAt(shape, n, first, static_cast<int>(rows), 0);
+    float* const factors = static_cast<float*>(factors_at) + (i - first);
+    for (int k = 0; k < Steps(shape) * Tile::kFactors; ++k) factors[k * rows] = from_factors[k];
+  }
+
   // ---- Decoded weights.
 
   struct DecodedTile {
@@ -493,6 +514,11 @@ struct QuantisedMatmulTable {
       QuantisedMatmul<V, W>::Prepare(shape, x, x_stride, n, begin, end, prepared);
     });
   }
+  static void Place(const WeightMatrix& shape, const std::byte* row, int n, int i,
+                    std::byte* prepared) {
+    WithWeights(shape,
+                [&]<typename W>(W) { QuantisedMatmul<V, W>::Place(shape, row, n, i, prepared); });
+  }
   static void Run(const WeightMatrix& w, const std::byte* prepared, int n, float* y,
                   ptrdiff_t y_stride, int row_begin, int row_end) {
     WithWeights(w, [&]<typename W>(W) {
@@ -503,6 +529,7 @@ struct QuantisedMatmulTable {
   static void Fill(Kernels& table) {
     table.quantised_prepared_bytes = PreparedBytes;
     table.quantised_prepare = Prepare;
+    table.quantised_place = Place;
     table.quantised_matmul = Run;
   }
 };
