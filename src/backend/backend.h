@@ -46,6 +46,12 @@ struct Matrix {
   int32_t cols = 0;
 };
 
+// A matrix to multiply with, and where the product goes.
+struct Product {
+  Matrix weights;
+  Tensor out;
+};
+
 // A vector of weights, widened to FP32 at load.
 struct Vector {
   int32_t id = -1;
@@ -98,6 +104,12 @@ struct MatrixWeights {
   uint64_t data_offset = 0;
   uint64_t scales_offset = 0;
   uint64_t biases_offset = 0;
+};
+
+// Where the inputs of a matrix come from: how finely a backend that rounds activations has to.
+enum class MatrixInput : uint8_t {
+  kInner,   // attention, or a product with a gate: a few values may be far larger than the others
+  kNormed,  // an RMS norm
 };
 
 struct VectorWeights {
@@ -185,7 +197,8 @@ class Backend {
   // ---- Load time. Throw on mismatch or when the budget does not hold.
 
   // A resident matrix, quantised or not, as its file has it. The weights must outlive the backend.
-  virtual Matrix LoadMatrix(const MatrixWeights& weights) = 0;
+  // `input` is where what it is multiplied with comes from.
+  virtual Matrix LoadMatrix(const MatrixWeights& weights, MatrixInput input) = 0;
   // The same for a matrix of which single rows are looked up (`Embed`) and nothing else: it need
   // not be held.
   virtual Matrix LoadTable(const MatrixWeights& weights) = 0;
@@ -242,9 +255,13 @@ class Backend {
   // its own, [rows, heads * head_dim].
   virtual void SplitHeads(Tensor x, int32_t head_dim, Tensor first, Tensor second) = 0;
 
-  // out[t] = W x[t].
-  virtual void MatMul(Tensor x, const Matrix& weights, Tensor out) = 0;
-  // out[t] = activation(gate x[t]) * (up x[t]).
+  // out[t] = W x[t] for each of several matrices.
+  virtual void MatMul(Tensor x, std::span<const Product> products) = 0;
+  void MatMul(Tensor x, const Matrix& weights, Tensor out) {
+    const Product product{weights, out};
+    MatMul(x, {&product, 1});
+  }
+  // out[t] = activation(gate x[t]) * (up x[t]), for two matrices of the same input and format.
   virtual void GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
                            Tensor out) = 0;
 

@@ -5,28 +5,46 @@
 namespace mference::cpu {
 namespace {
 
-// Odd numbers of groups, one group, rows that end inside a vector of words and inside a tile of
-// 1,024 columns, several tiles, few and odd rows.
-const MatrixShape kShapes[] = {
-    {WeightFormat::kAffine4, 37, 704, 64},  {WeightFormat::kAffine4, 5, 2112, 64},
-    {WeightFormat::kAffine4, 70, 64, 64},   {WeightFormat::kAffine4, 33, 192, 64},
-    {WeightFormat::kAffine4, 31, 288, 32},  {WeightFormat::kAffine4, 9, 32, 32},
-    {WeightFormat::kAffine4, 34, 640, 128}, {WeightFormat::kAffine4, 40, 1152, 128},
-    {WeightFormat::kAffine2, 38, 704, 64},  {WeightFormat::kAffine2, 33, 160, 32},
-    {WeightFormat::kAffine2, 7, 1280, 128}, {WeightFormat::kAffine2, 1, 64, 64},
+// Both widths of blocks. Odd numbers of groups, one group, rows that end inside a vector of words
+// and inside a tile of 1,024 columns, several tiles, few and odd rows.
+struct QuantisedShape : MatrixShape {
+  int block;
+};
+const QuantisedShape kShapes[] = {
+    {{WeightFormat::kAffine4, 37, 704, 64}, kFineBlock},
+    {{WeightFormat::kAffine4, 37, 704, 64}, kCoarseBlock},
+    {{WeightFormat::kAffine4, 5, 2112, 64}, kFineBlock},
+    {{WeightFormat::kAffine4, 5, 2112, 64}, kCoarseBlock},
+    {{WeightFormat::kAffine4, 70, 64, 64}, kFineBlock},
+    {{WeightFormat::kAffine4, 70, 64, 64}, kCoarseBlock},
+    {{WeightFormat::kAffine4, 33, 192, 64}, kFineBlock},
+    {{WeightFormat::kAffine4, 33, 192, 64}, kCoarseBlock},
+    {{WeightFormat::kAffine4, 31, 288, 32}, kFineBlock},
+    {{WeightFormat::kAffine4, 9, 32, 32}, kFineBlock},
+    {{WeightFormat::kAffine4, 34, 640, 128}, kFineBlock},
+    {{WeightFormat::kAffine4, 34, 640, 128}, kCoarseBlock},
+    {{WeightFormat::kAffine4, 40, 1152, 128}, kFineBlock},
+    {{WeightFormat::kAffine4, 40, 1152, 128}, kCoarseBlock},
+    {{WeightFormat::kAffine2, 38, 704, 64}, kFineBlock},
+    {{WeightFormat::kAffine2, 38, 704, 64}, kCoarseBlock},
+    {{WeightFormat::kAffine2, 33, 160, 32}, kFineBlock},
+    {{WeightFormat::kAffine2, 7, 1280, 128}, kFineBlock},
+    {{WeightFormat::kAffine2, 7, 1280, 128}, kCoarseBlock},
+    {{WeightFormat::kAffine2, 1, 64, 64}, kFineBlock},
+    {{WeightFormat::kAffine2, 1, 64, 64}, kCoarseBlock},
 };
 
 // Every panel height, several panels, uneven panels.
 const int kBatches[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 24, 50};
 
 // What a block of activations becomes, by the definition in kernels.h.
-std::vector<double> Rounded(const float* x) {
-  const auto [low, high] = std::minmax_element(x, x + kQuantisedBlock);
+std::vector<double> Rounded(const float* x, int block) {
+  const auto [low, high] = std::minmax_element(x, x + block);
   const float range = *high - *low;
   const float f = range / 255.0f;
   const float z = *low + 128.0f * f;
   std::vector<double> values;
-  for (int i = 0; i < kQuantisedBlock; ++i) {
+  for (int i = 0; i < block; ++i) {
     const float units = range > 0 ? std::nearbyint((x[i] - *low) * (255.0f / range)) : 0.0f;
     values.push_back(static_cast<double>(f) * (static_cast<double>(units) - 128) +
                      static_cast<double>(z));
@@ -77,7 +95,7 @@ class QuantisedMatmulTest : public KernelTest {
       const int kind = UniformInt(0, 3);
       const float centre = kind == 1 ? Uniform(-5, 5) : 0.0f;
       const float width = kind == 2 ? 0.0f : Uniform(0.01f, 2);
-      for (int i = 0; i < kQuantisedBlock; ++i) x.push_back(centre + Uniform(-width, width));
+      for (int i = 0; i < kFineBlock; ++i) x.push_back(centre + Uniform(-width, width));
       if (kind == 3) x.back() *= 50;
     }
     return x;
@@ -85,8 +103,9 @@ class QuantisedMatmulTest : public KernelTest {
 };
 
 TEST_P(QuantisedMatmulTest, AgreesWithTheDefinition) {
-  for (const MatrixShape& shape : kShapes) {
+  for (const QuantisedShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    m.view.activation_block = shape.block;
     FillRandom(m);
     const auto rows = static_cast<size_t>(shape.rows);
     const auto cols = static_cast<size_t>(shape.cols);
@@ -95,15 +114,16 @@ TEST_P(QuantisedMatmulTest, AgreesWithTheDefinition) {
       const std::vector<float> y = Multiply(m.view, x, n);
       std::vector<double> expected(y.size());
       std::vector<double> norm(y.size());
+      const auto width = static_cast<size_t>(shape.block);
       for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
-        for (size_t block = 0; block < cols; block += kQuantisedBlock) {
-          const std::vector<double> rounded = Rounded(&x[i * cols + block]);
+        for (size_t block = 0; block < cols; block += width) {
+          const std::vector<double> rounded = Rounded(&x[i * cols + block], shape.block);
           // f q and z may both be larger than their sum.
           const double largest =
               *std::max_element(rounded.begin(), rounded.end(),
                                 [](double a, double b) { return std::abs(a) < std::abs(b); });
           for (size_t r = 0; r < rows; ++r) {
-            for (size_t c = 0; c < kQuantisedBlock; ++c) {
+            for (size_t c = 0; c < width; ++c) {
               const size_t at = r * cols + block + c;
               expected[i * rows + r] += m.values[at] * rounded[c];
               norm[i * rows + r] += 3 * m.magnitudes[at] * std::abs(largest);
@@ -124,8 +144,9 @@ TEST_P(QuantisedMatmulTest, AgreesWithTheDefinition) {
 // Blocks that span -128 to 127 times a power of two round nothing, and with scales and biases that
 // are powers of two neither do the sums: a single wrong code shows.
 TEST_P(QuantisedMatmulTest, IsExactWhereArithmeticIs) {
-  for (const MatrixShape& shape : kShapes) {
+  for (const QuantisedShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    m.view.activation_block = shape.block;
     for (size_t g = 0; g < m.scales.size(); ++g) {
       m.scales[g] = Bf16FromFloat(UniformInt(0, 1) == 0 ? 0.5f : -0.25f);
       m.biases[g] = Bf16FromFloat(static_cast<float>(UniformInt(-4, 4)) * 0.25f);
@@ -138,12 +159,13 @@ TEST_P(QuantisedMatmulTest, IsExactWhereArithmeticIs) {
     const auto cols = static_cast<size_t>(shape.cols);
     for (const int n : kBatches) {
       std::vector<float> x(static_cast<size_t>(n) * cols);
-      for (size_t i = 0; i < x.size(); i += kQuantisedBlock) {
+      const auto width = static_cast<size_t>(shape.block);
+      for (size_t i = 0; i < x.size(); i += width) {
         const float unit = UniformInt(0, 1) == 0 ? 0.5f : 1.0f;
-        for (size_t c = 0; c < kQuantisedBlock; ++c) {
+        for (size_t c = 0; c < width; ++c) {
           x[i + c] = static_cast<float>(UniformInt(-128, 127)) * unit;
         }
-        const auto at = static_cast<size_t>(UniformInt(0, kQuantisedBlock - 2));
+        const auto at = static_cast<size_t>(UniformInt(0, shape.block - 2));
         x[i + at] = -128 * unit;
         x[i + at + 1] = 127 * unit;
       }
@@ -181,9 +203,10 @@ TEST_P(QuantisedMatmulTest, EqualValuesAreNotRounded) {
 }
 
 TEST_P(QuantisedMatmulTest, NeitherSplitsNorOtherRowsChangeBytes) {
-  for (const MatrixShape& shape : kShapes) {
+  for (const QuantisedShape& shape : kShapes) {
     if (shape.rows < 20) continue;
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    m.view.activation_block = shape.block;
     FillRandom(m);
     const auto rows = static_cast<size_t>(shape.rows);
     const std::vector<float> x = Activations(50, shape.cols);
@@ -198,8 +221,9 @@ TEST_P(QuantisedMatmulTest, NeitherSplitsNorOtherRowsChangeBytes) {
 }
 
 TEST_P(QuantisedMatmulTest, RowsPreparedAloneCanBePlaced) {
-  for (const MatrixShape& shape : kShapes) {
-    const TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+  for (const QuantisedShape& shape : kShapes) {
+    TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    m.view.activation_block = shape.block;
     for (const int n : kBatches) {
       const std::vector<float> x = Activations(n, shape.cols);
       const size_t bytes = k().quantised_prepared_bytes(m.view, n);
@@ -224,8 +248,9 @@ TEST_P(QuantisedMatmulTest, FasterProductsAreTheSameBytes) {
   if (suffix == std::string::npos) GTEST_SKIP() << "no variant of another table";
   const KernelChoice plain = SelectKernels(name.substr(0, suffix));
   ASSERT_NE(plain.kernels, nullptr) << plain.error;
-  for (const MatrixShape& shape : kShapes) {
+  for (const QuantisedShape& shape : kShapes) {
     TestMatrix m(shape.format, shape.rows, shape.cols, shape.group);
+    m.view.activation_block = shape.block;
     FillRandom(m);
     for (const int n : kBatches) {
       const std::vector<float> x = Activations(n, shape.cols);

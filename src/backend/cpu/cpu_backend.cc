@@ -15,6 +15,15 @@ namespace {
 // Below this many elements, waking a second thread (about a microsecond) costs more than it saves.
 constexpr int64_t kParallelElements = 16384;
 
+// Most matrices in one parallel section; further ones take another.
+constexpr size_t kMaxProducts = 8;
+
+// Whether activations prepared for one matrix serve the other.
+bool TakeSameInput(const WeightMatrix& a, const WeightMatrix& b) {
+  return a.format == b.format && a.cols == b.cols && a.group == b.group &&
+         ActivationBlock(a) == ActivationBlock(b);
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(const Kernels& kernels, int threads, bool precise)
@@ -281,6 +290,22 @@ void CpuBackend::Multiply(const WeightMatrix& w, Rounding rounding, const std::b
   }
 }
 
+void CpuBackend::ForRowRanges(std::span<const int32_t> rows,
+                              FunctionRef<void(size_t i, int begin, int end)> body) {
+  const int32_t tile = kernels_.matmul_row_tile;
+  const auto tiles_of = [&](size_t i) { return (rows[i] + tile - 1) / tile; };
+  int32_t tiles = 0;
+  for (size_t i = 0; i < rows.size(); ++i) tiles += tiles_of(i);
+  pool_.ParallelFor(tiles, 1, [&](int begin, int end) {
+    for (size_t i = 0; end > 0; ++i) {
+      const int32_t own = tiles_of(i);
+      if (begin < own) body(i, begin * tile, std::min(std::min(end, own) * tile, rows[i]));
+      begin = std::max(begin - own, 0);
+      end -= own;
+    }
+  });
+}
+
 void CpuBackend::MatMulPrepared(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
                                 ptrdiff_t stride) {
   pool_.ParallelFor(w.rows, kernels_.matmul_row_tile, [&](int begin, int end) {
@@ -311,21 +336,38 @@ void CpuBackend::Activate(Activation activation, int32_t n, float* gate, const f
   }
 }
 
-void CpuBackend::MatMul(Tensor x, const Matrix& weights, Tensor out) {
-  const WeightMatrix& w = matrices_[static_cast<size_t>(weights.id)];
-  const Rounding rounding = RoundingFor(w);
-  Prepare(w, rounding, Floats(x), x.cols, params_.rows);
-  MatMulPrepared(w, rounding, params_.rows, Floats(out), out.cols);
+void CpuBackend::MatMul(Tensor x, std::span<const Product> products) {
+  const auto matrix = [&](size_t i) -> const WeightMatrix& {
+    return matrices_[static_cast<size_t>(products[i].weights.id)];
+  };
+  std::array<int32_t, kMaxProducts> rows;
+  while (!products.empty()) {
+    const WeightMatrix& first = matrix(0);
+    size_t count = 0;
+    for (; count < std::min(products.size(), rows.size()); ++count) {
+      if (!TakeSameInput(first, matrix(count))) break;
+      rows[count] = matrix(count).rows;
+    }
+    const Rounding rounding = RoundingFor(first);
+    Prepare(first, rounding, Floats(x), x.cols, params_.rows);
+    ForRowRanges(std::span(rows).first(count), [&](size_t i, int begin, int end) {
+      const Tensor& out = products[i].out;
+      Multiply(matrix(i), rounding, Prepared(), params_.rows, Floats(out), out.cols, begin, end);
+    });
+    products = products.subspan(count);
+  }
 }
 
 void CpuBackend::GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
                              Tensor out) {
   const WeightMatrix& gate_weights = matrices_[static_cast<size_t>(gate.id)];
+  const WeightMatrix& up_weights = matrices_[static_cast<size_t>(up.id)];
+  Check(TakeSameInput(gate_weights, up_weights), "gate and up take the same prepared activations");
   const Rounding rounding = RoundingFor(gate_weights);
   auto* const up_out = reinterpret_cast<float*>(scratch_.data() + plan_.gated);
   Prepare(gate_weights, rounding, Floats(x), x.cols, params_.rows);
-  GatedPrepared(gate_weights, matrices_[static_cast<size_t>(up.id)], rounding, activation,
-                params_.rows, Floats(out), up_out, out.cols);
+  GatedPrepared(gate_weights, up_weights, rounding, activation, params_.rows, Floats(out), up_out,
+                out.cols);
 }
 
 // Logits are few rows, and what everything is judged by: never rounded to 8 bits.

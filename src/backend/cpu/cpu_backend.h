@@ -45,7 +45,7 @@ class CpuBackend final : public Backend {
   // Where routed experts come from; must be set before the first step that routes, and outlive it.
   void SetExpertStore(ExpertStore* store) { store_ = store; }
 
-  Matrix LoadMatrix(const MatrixWeights& weights) override;
+  Matrix LoadMatrix(const MatrixWeights& weights, MatrixInput input) override;
   Matrix LoadTable(const MatrixWeights& weights) override;
   std::vector<FileRange> TableRanges() const override;
   void ReadTablesFromFile() override;
@@ -72,7 +72,8 @@ class CpuBackend final : public Backend {
                         Tensor out) override;
   void SplitHeads(Tensor x, int32_t head_dim, Tensor first, Tensor second) override;
   void Convert(Tensor x, Tensor out) override;
-  void MatMul(Tensor x, const Matrix& weights, Tensor out) override;
+  using Backend::MatMul;
+  void MatMul(Tensor x, std::span<const Product> products) override;
   void GatedMatMul(Tensor x, const Matrix& gate, const Matrix& up, Activation activation,
                    Tensor out) override;
   void Attention(const AttentionSpec& spec, Tensor q, Tensor k, Tensor v, Tensor out) override;
@@ -185,6 +186,10 @@ class CpuBackend final : public Backend {
   // Rows [begin, end) of W times n prepared rows, on the calling thread.
   void Multiply(const WeightMatrix& w, Rounding rounding, const std::byte* prepared, int32_t n,
                 float* y, ptrdiff_t stride, int begin, int end) const;
+  // Calls body(i, begin, end) on ranges that partition the rows of several matrices, matrix i
+  // having rows[i], over the threads.
+  void ForRowRanges(std::span<const int32_t> rows,
+                    FunctionRef<void(size_t i, int begin, int end)> body);
   void MatMulPrepared(const WeightMatrix& w, Rounding rounding, int32_t n, float* y,
                       ptrdiff_t stride);
   // y = activation(gate x) * (up x) from prepared activations; `up_out` is scratch shaped as y.
@@ -206,8 +211,7 @@ class CpuBackend final : public Backend {
 
   void GroupPairs(RoutingTables& tables) const;
   ExpertWork WorkOf(const ExpertLayerInfo& layer, const ExpertLease& lease) const;
-  // Calls body(expert, begin, end) on ranges that partition the output rows of `experts`, each with
-  // `rows` of them, over the threads.
+  // The same for experts, each with `rows` output rows.
   void ForExpertRows(std::span<const ExpertWork> experts, int32_t rows,
                      FunctionRef<void(const ExpertWork& expert, int begin, int end)> body);
   void ComputePairs(const ExpertLayerInfo& layer, std::span<const ExpertWork> experts, Tensor x);

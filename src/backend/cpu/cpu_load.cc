@@ -40,11 +40,18 @@ void RequireGroup(const WeightMatrix& w, const std::string& name) {
       name, w.group, w.cols);
 }
 
-WeightMatrix ShapeOf(const ExpertMatrix& matrix, const std::string& name) {
+// With coarse blocks for inner values too the demo model's likeliest token changes in more than 1 %
+// of all places, see docs/experiments.md.
+int BlockFor(MatrixInput input) {
+  return input == MatrixInput::kNormed ? kCoarseBlock : kFineBlock;
+}
+
+WeightMatrix ShapeOf(const ExpertMatrix& matrix, MatrixInput input, const std::string& name) {
   WeightMatrix w{.format = FormatOf(WeightEncoding::kAffine, matrix.bits, name),
                  .rows = static_cast<int>(matrix.rows),
                  .cols = static_cast<int>(matrix.columns),
-                 .group = static_cast<int>(matrix.group_size)};
+                 .group = static_cast<int>(matrix.group_size),
+                 .activation_block = BlockFor(input)};
   RequireGroup(w, name);
   return w;
 }
@@ -68,14 +75,15 @@ WeightMatrix CpuBackend::ViewOf(const MatrixWeights& weights) {
   return w;
 }
 
-Matrix CpuBackend::LoadMatrix(const MatrixWeights& weights) {
+Matrix CpuBackend::LoadMatrix(const MatrixWeights& weights, MatrixInput input) {
   matrices_.push_back(ViewOf(weights));
+  matrices_.back().activation_block = BlockFor(input);
   return {
       .id = static_cast<int32_t>(matrices_.size()) - 1, .rows = weights.rows, .cols = weights.cols};
 }
 
 Matrix CpuBackend::LoadTable(const MatrixWeights& weights) {
-  const Matrix table = LoadMatrix(weights);
+  const Matrix table = LoadMatrix(weights, MatrixInput::kNormed);
   const auto columns = static_cast<size_t>(weights.cols);
   TableInfo info{.matrix = table.id,
                  .name = weights.name,
@@ -177,9 +185,9 @@ RopeTable CpuBackend::LoadRope(std::span<const double> frequencies, int32_t rota
 ExpertLayer CpuBackend::LoadExpertLayer(const ExpertLayerWeights& weights) {
   const std::string name = fmt::format("experts of layer {}", weights.store_layer);
   expert_layers_.push_back({.weights = weights,
-                            .gate = ShapeOf(weights.blob.gate, name),
-                            .up = ShapeOf(weights.blob.up, name),
-                            .down = ShapeOf(weights.blob.down, name)});
+                            .gate = ShapeOf(weights.blob.gate, MatrixInput::kNormed, name),
+                            .up = ShapeOf(weights.blob.up, MatrixInput::kNormed, name),
+                            .down = ShapeOf(weights.blob.down, MatrixInput::kInner, name)});
   const ExpertLayerInfo& layer = expert_layers_.back();
   // Gate and up read the same prepared activations.
   if (layer.gate.format != layer.up.format || layer.gate.group != layer.up.group) {

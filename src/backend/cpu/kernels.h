@@ -29,14 +29,20 @@ namespace mference::cpu {
 enum class WeightFormat : uint8_t { kAffine2, kAffine4, kAffine8, kBf16, kF32 };
 
 // A borrowed view of a weight matrix W [rows, cols], row-major: y = W x.
+// Columns that share a scale when activations are rounded to 8 bits: the coarse ones cost less
+// arithmetic, the fine ones less accuracy.
+constexpr int kFineBlock = 32;
+constexpr int kCoarseBlock = 64;
+
 struct WeightMatrix {
   WeightFormat format = WeightFormat::kF32;
   int rows = 0;
-  int cols = 0;                      // a multiple of `group`; of 16 for kBf16 and kF32
-  int group = 0;                     // affine: 32, 64 or 128
-  const std::byte* data = nullptr;   // codes, or the values themselves
-  const uint16_t* scales = nullptr;  // affine: BF16 [rows, cols / group]
-  const uint16_t* biases = nullptr;  // affine: BF16 [rows, cols / group]
+  int cols = 0;                       // a multiple of `group`; of 16 for kBf16 and kF32
+  int group = 0;                      // affine: 32, 64 or 128
+  const std::byte* data = nullptr;    // codes, or the values themselves
+  const uint16_t* scales = nullptr;   // affine: BF16 [rows, cols / group]
+  const uint16_t* biases = nullptr;   // affine: BF16 [rows, cols / group]
+  int activation_block = kFineBlock;  // what `ActivationBlock` is at most
 };
 
 // Bits that one stored value takes, without scales and biases.
@@ -68,8 +74,10 @@ constexpr bool IsQuantisable(WeightFormat format) {
   return format == WeightFormat::kAffine2 || format == WeightFormat::kAffine4;
 }
 
-// Columns that share a scale when activations are rounded to 8 bits.
-constexpr int kQuantisedBlock = 32;
+// Columns of the blocks that `quantised_*` round activations in.
+constexpr int ActivationBlock(const WeightMatrix& w) {
+  return w.activation_block < w.group ? w.activation_block : w.group;
+}
 
 // ---- Attention
 
@@ -174,7 +182,7 @@ struct Kernels {
                  int row_begin, int row_end) = nullptr;
 
   // The same with activations rounded to 8 bits, for formats that `IsQuantisable`. Each block of
-  // kQuantisedBlock columns of a row of x becomes f q + z with integers q in [-128, 127]:
+  // ActivationBlock columns of a row of x becomes f q + z with integers q in [-128, 127]:
   //   f = (max x - min x) / 255, z = min x + 128 f, q = round((x - min x) / f) - 128, halves to
   //   even.
   // Products of codes and q are then exact, and groups are summed in ascending order. Worth it for

@@ -159,17 +159,10 @@ CpuBackend::ExpertWork CpuBackend::WorkOf(const ExpertLayerInfo& layer,
 void CpuBackend::ForExpertRows(
     std::span<const ExpertWork> experts, int32_t rows,
     FunctionRef<void(const ExpertWork& expert, int begin, int end)> body) {
-  const int32_t tile = kernels_.matmul_row_tile;
-  const int32_t tiles = (rows + tile - 1) / tile;
-  pool_.ParallelFor(static_cast<int>(experts.size()) * tiles, 1, [&](int begin, int end) {
-    while (begin < end) {
-      const int32_t expert = begin / tiles;
-      const int32_t stop = std::min(end, (expert + 1) * tiles);
-      body(experts[static_cast<size_t>(expert)], begin % tiles * tile,
-           std::min((stop - expert * tiles) * tile, rows));
-      begin = stop;
-    }
-  });
+  std::array<int32_t, kMaxTopK> each;
+  each.fill(rows);
+  ForRowRanges(std::span(each).first(experts.size()),
+               [&](size_t i, int begin, int end) { body(experts[i], begin, end); });
 }
 
 // outputs[pair] = down(activation(gate x) * (up x)) for the pairs of all `experts`.

@@ -70,15 +70,11 @@ void Gemma4Model::Attention(const LayerWeights& layer) {
   const Tensor value_kv = Narrow(value_kv_, kv_cols);
 
   backend_.RmsNorm(hidden_, layer.input_norm, eps, normed_);  // step 1
-  backend_.MatMul(normed_, layer.q_proj, query);              // step 2
-  backend_.MatMul(normed_, layer.k_proj, key);
-  // Step 3: a full layer has no value projection; V starts from K's projection, before K's norm.
-  if (layer.shares_key_projection) {
-    backend_.HeadRmsNorm(key, spec.head_dim, {}, eps, value_kv);
-  } else {
-    backend_.MatMul(normed_, layer.v_proj, value);
-    backend_.HeadRmsNorm(value, spec.head_dim, {}, eps, value_kv);
-  }
+  // Step 2, and 3: a full layer has no value projection; V starts from K's, before K's norm.
+  const Product products[] = {{layer.q_proj, query}, {layer.k_proj, key}, {layer.v_proj, value}};
+  const bool shared = layer.shares_key_projection;
+  backend_.MatMul(normed_, std::span(products).first(shared ? 2 : 3));
+  backend_.HeadRmsNorm(shared ? key : value, spec.head_dim, {}, eps, value_kv);
   backend_.HeadRmsNorm(query, spec.head_dim, layer.q_norm, eps, query);  // step 4
   backend_.HeadRmsNorm(key, spec.head_dim, layer.k_norm, eps, key);
   backend_.Rope(query, spec.head_dim, layer.rope, query);  // step 5

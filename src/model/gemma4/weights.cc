@@ -27,8 +27,14 @@ class LayerLoader {
     return backend_.LoadVector(resident_.Vector(prefix_ + name + ".weight", size));
   }
   Vector HiddenNorm(const std::string& name) const { return Norm(name, config_.hidden_size); }
-  Matrix Projection(const std::string& name, int32_t rows, int32_t cols) const {
-    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols));
+  Matrix Projection(const std::string& name, int32_t rows, int32_t cols, MatrixInput input) const {
+    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols), input);
+  }
+  Matrix FromHidden(const std::string& name, int32_t rows) const {
+    return Projection(name, rows, config_.hidden_size, MatrixInput::kNormed);
+  }
+  Matrix ToHidden(const std::string& name, int32_t cols) const {
+    return Projection(name, config_.hidden_size, cols, MatrixInput::kInner);
   }
   Vector Plain(const std::string& name, int32_t size, float factor = 1.0f) const {
     return backend_.LoadVector(resident_.Vector(prefix_ + name, size), factor);
@@ -42,17 +48,17 @@ class LayerLoader {
   std::string prefix_;
 };
 
-void LoadAttention(const Gemma4Config& config, const LayerLoader& load, LayerWeights& layer) {
+void LoadAttention(const LayerLoader& load, LayerWeights& layer) {
   const AttentionSpec& spec = layer.attention;
   const int32_t query_cols = spec.heads * spec.head_dim;
   const int32_t kv_cols = spec.kv_heads * spec.head_dim;
   layer.input_norm = load.HiddenNorm("input_layernorm");
-  layer.q_proj = load.Projection("self_attn.q_proj", query_cols, config.hidden_size);
-  layer.k_proj = load.Projection("self_attn.k_proj", kv_cols, config.hidden_size);
+  layer.q_proj = load.FromHidden("self_attn.q_proj", query_cols);
+  layer.k_proj = load.FromHidden("self_attn.k_proj", kv_cols);
   if (!layer.shares_key_projection) {
-    layer.v_proj = load.Projection("self_attn.v_proj", kv_cols, config.hidden_size);
+    layer.v_proj = load.FromHidden("self_attn.v_proj", kv_cols);
   }
-  layer.o_proj = load.Projection("self_attn.o_proj", config.hidden_size, query_cols);
+  layer.o_proj = load.ToHidden("self_attn.o_proj", query_cols);
   layer.q_norm = load.Norm("self_attn.q_norm", spec.head_dim);
   layer.k_norm = load.Norm("self_attn.k_norm", spec.head_dim);
   layer.post_attention_norm = load.HiddenNorm("post_attention_layernorm");
@@ -65,13 +71,13 @@ void LoadFeedForward(const Gemma4Config& config, const ResidentWeights& resident
       load.Plain("router.scale", hidden, 1.0f / std::sqrt(static_cast<float>(hidden)));
   layer.router = {.experts = backend.LoadExpertLayer(resident.Experts(
                       layer.index, hidden, config.expert_ffn_size, Activation::kGeluTanh)),
-                  .projection = load.Projection("router.proj", config.experts, hidden),
+                  .projection = load.FromHidden("router.proj", config.experts),
                   .top_k = config.top_k,
                   .per_expert_scale = load.Plain("router.per_expert_scale", config.experts)};
   layer.pre_dense_norm = load.HiddenNorm("pre_feedforward_layernorm");
-  layer.gate_proj = load.Projection("mlp.gate_proj", config.ffn_size, hidden);
-  layer.up_proj = load.Projection("mlp.up_proj", config.ffn_size, hidden);
-  layer.down_proj = load.Projection("mlp.down_proj", hidden, config.ffn_size);
+  layer.gate_proj = load.FromHidden("mlp.gate_proj", config.ffn_size);
+  layer.up_proj = load.FromHidden("mlp.up_proj", config.ffn_size);
+  layer.down_proj = load.ToHidden("mlp.down_proj", config.ffn_size);
   layer.post_dense_norm = load.HiddenNorm("post_feedforward_layernorm_1");
   layer.pre_routed_norm = load.HiddenNorm("pre_feedforward_layernorm_2");
   layer.post_routed_norm = load.HiddenNorm("post_feedforward_layernorm_2");
@@ -112,7 +118,8 @@ ModelWeights LoadWeights(const Gemma4Config& config, const ResidentWeights& resi
                          Backend& backend, ElementType kv_type, StateLayout& state_layout) {
   ModelWeights weights;
   weights.embedding = backend.LoadMatrix(resident.Matrix("language_model.model.embed_tokens.weight",
-                                                         config.vocab_size, config.hidden_size));
+                                                         config.vocab_size, config.hidden_size),
+                                         MatrixInput::kNormed);
   weights.final_norm =
       backend.LoadVector(resident.Vector("language_model.model.norm.weight", config.hidden_size));
 
@@ -148,7 +155,7 @@ ModelWeights LoadWeights(const Gemma4Config& config, const ResidentWeights& resi
     layer.attention.values = add_block("values");
 
     const LayerLoader load(config, resident, backend, layer.index);
-    LoadAttention(config, load, layer);
+    LoadAttention(load, layer);
     LoadFeedForward(config, resident, backend, load, layer);
     weights.layers.push_back(layer);
   }

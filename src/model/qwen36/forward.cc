@@ -82,10 +82,10 @@ void Qwen36Model::FullAttention(const AttentionWeights& weights) {
   const int32_t query_cols = spec.heads * spec.head_dim;
   const Tensor mixed = Narrow(mixed_, query_cols);
   const Tensor gate = Narrow(gate_, query_cols);
-  backend_.MatMul(normed_, weights.q_proj, query_gate_);  // step 1
+  const Product products[] = {
+      {weights.q_proj, query_gate_}, {weights.k_proj, key_}, {weights.v_proj, value_}};
+  backend_.MatMul(normed_, products);  // steps 1 and 2
   backend_.SplitHeads(query_gate_, spec.head_dim, query_, gate);
-  backend_.MatMul(normed_, weights.k_proj, key_);  // step 2
-  backend_.MatMul(normed_, weights.v_proj, value_);
   backend_.HeadRmsNorm(query_, spec.head_dim, weights.q_norm, config_.norm_eps, query_);  // step 3
   backend_.HeadRmsNorm(key_, spec.head_dim, weights.k_norm, config_.norm_eps, key_);
   backend_.Rope(query_, spec.head_dim, weights.rope, query_);  // step 4
@@ -104,10 +104,9 @@ void Qwen36Model::DeltaNet(const DeltaNetWeights& weights) {
   const int32_t value_cols = spec.value_heads * spec.value_dim;
   const Tensor mixed = Narrow(mixed_, value_cols);
   const Tensor gate = Narrow(gate_, value_cols);
-  backend_.MatMul(normed_, weights.qkv_proj, qkv_);  // step 1
-  backend_.MatMul(normed_, weights.z_proj, gate);
-  backend_.MatMul(normed_, weights.a_proj, a_);
-  backend_.MatMul(normed_, weights.b_proj, b_);
+  const Product products[] = {
+      {weights.qkv_proj, qkv_}, {weights.z_proj, gate}, {weights.a_proj, a_}, {weights.b_proj, b_}};
+  backend_.MatMul(normed_, products);                                // step 1
   backend_.ShortConvolution(weights.convolution, qkv_, convolved_);  // step 2
   backend_.GatedDeltaNet(spec, convolved_, a_, b_, mixed);           // steps 3 to 7
   backend_.GatedHeadRmsNorm(mixed, spec.value_dim, weights.norm, config_.norm_eps, gate,

@@ -27,11 +27,14 @@ class LayerLoader {
         backend_(backend),
         prefix_(fmt::format("language_model.model.layers.{}.", index)) {}
 
-  Matrix Projection(const std::string& name, int32_t rows, int32_t cols) const {
-    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols));
+  Matrix Projection(const std::string& name, int32_t rows, int32_t cols, MatrixInput input) const {
+    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols), input);
   }
   Matrix FromHidden(const std::string& name, int32_t rows) const {
-    return Projection(name, rows, config_.hidden_size);
+    return Projection(name, rows, config_.hidden_size, MatrixInput::kNormed);
+  }
+  Matrix ToHidden(const std::string& name, int32_t cols) const {
+    return Projection(name, config_.hidden_size, cols, MatrixInput::kInner);
   }
   Vector Norm(const std::string& name, int32_t size) const { return Plain(name + ".weight", size); }
   Vector Plain(const std::string& name, int32_t size) const {
@@ -58,7 +61,7 @@ AttentionWeights LoadAttention(const Qwen36Config& config, const LayerLoader& lo
       .q_proj = load.FromHidden("self_attn.q_proj", 2 * query_cols),
       .k_proj = load.FromHidden("self_attn.k_proj", kv_cols),
       .v_proj = load.FromHidden("self_attn.v_proj", kv_cols),
-      .o_proj = load.Projection("self_attn.o_proj", config.hidden_size, query_cols),
+      .o_proj = load.ToHidden("self_attn.o_proj", query_cols),
       .q_norm = load.Norm("self_attn.q_norm", config.head_dim),
       .k_norm = load.Norm("self_attn.k_norm", config.head_dim),
       .rope = rope,
@@ -80,7 +83,7 @@ DeltaNetWeights LoadDeltaNet(const Qwen36Config& config, const LayerLoader& load
           .z_proj = load.FromHidden("linear_attn.in_proj_z", value_cols),
           .a_proj = load.FromHidden("linear_attn.in_proj_a", config.value_heads),
           .b_proj = load.FromHidden("linear_attn.in_proj_b", config.value_heads),
-          .out_proj = load.Projection("linear_attn.out_proj", config.hidden_size, value_cols),
+          .out_proj = load.ToHidden("linear_attn.out_proj", value_cols),
           .norm = load.Norm("linear_attn.norm", config.value_dim),
           .convolution = {.weights = load.Flat("linear_attn.conv1d.weight",
                                                {channels, config.conv_taps, 1}),
@@ -133,7 +136,8 @@ ModelWeights LoadWeights(const Qwen36Config& config, const ResidentWeights& resi
   weights.embedding = backend.LoadTable(
       resident.Matrix("language_model.model.embed_tokens.weight", config.vocab_size, hidden));
   weights.head = backend.LoadMatrix(
-      resident.Matrix("language_model.lm_head.weight", config.vocab_size, hidden));
+      resident.Matrix("language_model.lm_head.weight", config.vocab_size, hidden),
+      MatrixInput::kNormed);
   weights.final_norm =
       backend.LoadVector(resident.Vector("language_model.model.norm.weight", hidden));
   const RopeTable rope =
@@ -158,8 +162,7 @@ ModelWeights LoadWeights(const Qwen36Config& config, const ResidentWeights& resi
     layer.shared_gate = load.FromHidden("mlp.shared_expert_gate", 1);
     layer.shared_gate_proj = load.FromHidden("mlp.shared_expert.gate_proj", config.shared_ffn_size);
     layer.shared_up_proj = load.FromHidden("mlp.shared_expert.up_proj", config.shared_ffn_size);
-    layer.shared_down_proj =
-        load.Projection("mlp.shared_expert.down_proj", hidden, config.shared_ffn_size);
+    layer.shared_down_proj = load.ToHidden("mlp.shared_expert.down_proj", config.shared_ffn_size);
     weights.layers.push_back(layer);
   }
   return weights;

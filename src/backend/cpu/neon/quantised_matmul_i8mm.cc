@@ -11,8 +11,8 @@ struct I8mmVec : Vec {
   // 16 integer sums, 4 vectors of codes and 4 of activations: 24 of 32 registers. Rows go in pairs.
   static constexpr int kQuantisedRows = 8;
 
-  // As QuantisedTile has it: q is [kRows][kQuantisedBlock], w [word][2 * kLanes][4], all bytes.
-  template <int kRows>
+  // As QuantisedTile has it: q is [kRows][kBlock], w [word][2 * kLanes][4], all bytes.
+  template <int kRows, int kBlock>
   [[gnu::always_inline]] static void MultiplyBlock(const std::byte* q, const std::byte* w,
                                                    I (&sum)[kRows][2]) {
     constexpr int kPairs = (kRows + 1) / 2;
@@ -23,16 +23,14 @@ struct I8mmVec : Vec {
     simd::Unroll<kPairs * kLanes>([&](auto i) __attribute__((always_inline)) {
       products[i / kLanes][i % kLanes] = vdupq_n_s32(0);
     });
-    for (int at = 0; at < kQuantisedBlock; at += 16, w += 4 * kWordBytes) {
+    for (int at = 0; at < kBlock; at += 16, w += 4 * kWordBytes) {
       // 8 bytes of each of two rows of activations, and the next 8.
       int8x16_t x[kPairs][2];
       simd::Unroll<kPairs>([&](auto pair) __attribute__((always_inline)) {
         constexpr int kFirst = 2 * pair;
         constexpr int kSecond = kFirst + 1 < kRows ? kFirst + 1 : kFirst;
-        const uint64x2_t first =
-            vreinterpretq_u64_u32(LoadWords(q + kFirst * kQuantisedBlock + at));
-        const uint64x2_t second =
-            vreinterpretq_u64_u32(LoadWords(q + kSecond * kQuantisedBlock + at));
+        const uint64x2_t first = vreinterpretq_u64_u32(LoadWords(q + kFirst * kBlock + at));
+        const uint64x2_t second = vreinterpretq_u64_u32(LoadWords(q + kSecond * kBlock + at));
         x[pair][0] = vreinterpretq_s8_u64(vzip1q_u64(first, second));
         x[pair][1] = vreinterpretq_s8_u64(vzip2q_u64(first, second));
       });

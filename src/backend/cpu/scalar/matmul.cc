@@ -70,7 +70,7 @@ struct BlockFactors {
 
 size_t QuantisedRowBytes(const WeightMatrix& shape) {
   const auto cols = static_cast<size_t>(shape.cols);
-  return cols + cols / kQuantisedBlock * sizeof(BlockFactors);
+  return cols + cols / static_cast<size_t>(ActivationBlock(shape)) * sizeof(BlockFactors);
 }
 
 size_t QuantisedPreparedBytes(const WeightMatrix& shape, int n) {
@@ -79,16 +79,17 @@ size_t QuantisedPreparedBytes(const WeightMatrix& shape, int n) {
 
 void QuantisedPrepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int /*n*/,
                       int begin, int end, std::byte* prepared) {
+  const int width = ActivationBlock(shape);
   for (int i = begin; i < end; ++i) {
     std::byte* codes = prepared + static_cast<size_t>(i) * QuantisedRowBytes(shape);
     std::byte* factors_at = codes + shape.cols;
     const float* const row = x + i * x_stride;
-    for (const float* block = row; block < row + shape.cols; block += kQuantisedBlock) {
-      const auto [low, high] = std::minmax_element(block, block + kQuantisedBlock);
+    for (const float* block = row; block < row + shape.cols; block += width) {
+      const auto [low, high] = std::minmax_element(block, block + width);
       const float range = *high - *low;
       const float per_unit = range > 0 ? 255.0f / range : 0.0f;
       int sum = 0;
-      for (int c = 0; c < kQuantisedBlock; ++c) {
+      for (int c = 0; c < width; ++c) {
         const int q = static_cast<int>(std::nearbyint((block[c] - *low) * per_unit)) - 128;
         sum += q;
         *codes++ = static_cast<std::byte>(q);
@@ -96,7 +97,8 @@ void QuantisedPrepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_str
       BlockFactors factors;
       factors.f = range / 255.0f;
       factors.z = *low + 128.0f * factors.f;
-      factors.sum_of_x = factors.f * static_cast<float>(sum) + kQuantisedBlock * factors.z;
+      factors.sum_of_x =
+          factors.f * static_cast<float>(sum) + static_cast<float>(width) * factors.z;
       std::memcpy(factors_at, &factors, sizeof factors);
       factors_at += sizeof factors;
     }
@@ -114,15 +116,16 @@ float QuantisedProduct(const WeightMatrix& w, int row, const std::byte* prepared
   const int bits = BitsPerValue(w.format);
   const int per_byte = 8 / bits;
   const int groups = w.cols / w.group;
+  const int width = ActivationBlock(w);
   const std::byte* factors_at = prepared + w.cols;
   float total = 0;
   for (int group = 0; group < groups; ++group) {
     float product = 0;
     float sum_of_x = 0;
-    for (int begin = group * w.group; begin < (group + 1) * w.group; begin += kQuantisedBlock) {
+    for (int begin = group * w.group; begin < (group + 1) * w.group; begin += width) {
       int dots = 0;
       int codes = 0;
-      for (int c = begin; c < begin + kQuantisedBlock; ++c) {
+      for (int c = begin; c < begin + width; ++c) {
         const int code = (std::to_integer<int>(data[c / per_byte]) >> (bits * (c % per_byte))) &
                          ((1 << bits) - 1);
         dots += code * std::to_integer<int8_t>(prepared[c]);

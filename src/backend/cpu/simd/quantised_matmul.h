@@ -1,8 +1,8 @@
 // Weight matrices times activations rounded to 8 bits, for any instruction set.
 //
-// A block of kQuantisedBlock activations x becomes f q + z with integers q in [-128, 127]: z and f
-// lay its smallest and largest value on -128 and 127. Products with codes are then exact integers.
-// Over a group of the weights, with scale s and bias b, and its blocks j,
+// A block of kBlock (32 or 64) activations x becomes f q + z with integers q in [-128, 127]: z and
+// f lay its smallest and largest value on -128 and 127. Products with codes are then exact
+// integers. Over a group of the weights, with scale s and bias b, and its blocks j,
 //   sum of (s code + b) x = s * sum over j of (f_j * sum of (code q) + z_j * sum of code)
 //                         + b * sum of x.
 //
@@ -18,7 +18,7 @@ namespace mference::cpu::simd {
 
 // The register tile: kRows rows of activations times two vectors of weight rows, in steps of
 // kBlocks blocks that share a scale and bias of the weights.
-template <typename V, int kBlocks>
+template <typename V, int kBlocks, int kBlock>
 struct QuantisedTile {
   using F = typename V::F;
   using I = typename V::I;
@@ -26,7 +26,7 @@ struct QuantisedTile {
   static constexpr int kColumns = 2 * kLanes;
   static constexpr int kWordBytes = kLanes * 4;
   static constexpr int kMaxRows = V::kQuantisedRows;
-  static constexpr int kStepCols = kBlocks * kQuantisedBlock;
+  static constexpr int kStepCols = kBlocks * kBlock;
 
   // What belongs to a step beside codes, in this order: for kColumns weight rows their scale, bias,
   // and sums of the codes of each block;
@@ -36,7 +36,7 @@ struct QuantisedTile {
 
   struct Operands {
     int steps;
-    const std::byte* activations;  // [step][block][row][kQuantisedBlock]
+    const std::byte* activations;  // [step][block][row][kBlock]
     const float* factors;          // [step][kFactors][row]
     const std::byte* weights;      // [step][block][word][kColumns][4]
     const float* scales;           // [step][kScalesPerStep]
@@ -55,19 +55,19 @@ struct QuantisedTile {
   template <int kRows>
   [[gnu::always_inline]] static void MultiplyBlock(const std::byte* q, const std::byte* w,
                                                    I (&sum)[kRows][2]) {
-    if constexpr (requires { V::template MultiplyBlock<kRows>(q, w, sum); }) {
-      V::template MultiplyBlock<kRows>(q, w, sum);
+    if constexpr (requires { V::template MultiplyBlock<kRows, kBlock>(q, w, sum); }) {
+      V::template MultiplyBlock<kRows, kBlock>(q, w, sum);
     } else {
       Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
         sum[i][0] = V::ZeroWords();
         sum[i][1] = V::ZeroWords();
       });
-      for (int word = 0; word < kQuantisedBlock / 4; word += 2, w += 4 * kWordBytes) {
+      for (int word = 0; word < kBlock / 4; word += 2, w += 4 * kWordBytes) {
         const I even[2] = {V::LoadWords(w), V::LoadWords(w + kWordBytes)};
         const I odd[2] = {V::LoadWords(w + 2 * kWordBytes), V::LoadWords(w + 3 * kWordBytes)};
         Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
-          const I x = V::SetWord(q + i * kQuantisedBlock + word * 4);
-          const I next_x = V::SetWord(q + i * kQuantisedBlock + word * 4 + 4);
+          const I x = V::SetWord(q + i * kBlock + word * 4);
+          const I next_x = V::SetWord(q + i * kBlock + word * 4 + 4);
           sum[i][0] = V::AddDots(sum[i][0], even[0], x, odd[0], next_x);
           sum[i][1] = V::AddDots(sum[i][1], even[1], x, odd[1], next_x);
         });
@@ -92,8 +92,8 @@ struct QuantisedTile {
       Unroll<kBlocks>([&](auto block) __attribute__((always_inline)) {
         I sum[kRows][2];
         MultiplyBlock<kRows>(q, w, sum);
-        q += kRows * kQuantisedBlock;
-        w += kQuantisedBlock * kColumns;
+        q += kRows * kBlock;
+        w += kBlock * kColumns;
         Unroll<kRows>([&](auto i) __attribute__((always_inline)) {
           const F f = V::Set(factors[block * kRows + i]);
           const F z = V::Set(factors[(kBlocks + block) * kRows + i]);
@@ -129,14 +129,15 @@ struct QuantisedTile {
       TileTable<std::make_integer_sequence<int, kMaxRows>>::kEntries;
 };
 
-template <typename V, typename W>
+template <typename V, typename W, int kBlock>
 struct QuantisedMatmul {
   using F = typename V::F;
   using I = typename V::I;
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPerByte = W::kPerWord / 4;
-  static constexpr int kBlocks = W::kGroup == kQuantisedBlock ? 1 : 2;
-  using Tile = QuantisedTile<V, kBlocks>;
+  static constexpr int kBlocks = W::kGroup == kBlock ? 1 : 2;
+  static_assert(W::kGroup % (kBlocks * kBlock) == 0);
+  using Tile = QuantisedTile<V, kBlocks, kBlock>;
   static constexpr int kColumns = Tile::kColumns;
   using Rows = Panels<Tile::kMaxRows>;
 
@@ -195,12 +196,12 @@ struct QuantisedMatmul {
     F partial[kLanes];
     const auto each = [&](auto block) __attribute__((always_inline)) {
       for (int i = 0; i < kLanes; ++i) {
-        partial[i] = i < count ? block(x + i * kQuantisedBlock) : V::Zero();
+        partial[i] = i < count ? block(x + i * kBlock) : V::Zero();
       }
     };
     each([](const float* from) __attribute__((always_inline)) {
       F largest = V::Load(from);
-      for (int i = kLanes; i < kQuantisedBlock; i += kLanes) {
+      for (int i = kLanes; i < kBlock; i += kLanes) {
         largest = V::Max(largest, V::Load(from + i));
       }
       return largest;
@@ -208,7 +209,7 @@ struct QuantisedMatmul {
     const F high = ReduceEach(partial, V::Max);
     each([](const float* from) __attribute__((always_inline)) {
       F smallest = V::Load(from);
-      for (int i = kLanes; i < kQuantisedBlock; i += kLanes) {
+      for (int i = kLanes; i < kBlock; i += kLanes) {
         smallest = V::Min(smallest, V::Load(from + i));
       }
       return smallest;
@@ -227,11 +228,11 @@ struct QuantisedMatmul {
     for (int block = 0; block < kLanes; ++block) {
       partial[block] = V::Zero();
       if (block >= count) continue;
-      const float* const from = x + block * kQuantisedBlock;
+      const float* const from = x + block * kBlock;
       const F first = V::Set(lows[block]);
       const F per_unit = V::Set(ranges[block] > 0 ? 255.0f / ranges[block] : 0.0f);
       std::byte* const out = codes + block * code_stride;
-      for (int i = 0; i < kQuantisedBlock; i += 16) {
+      for (int i = 0; i < kBlock; i += 16) {
         F code[16 / kLanes];
         Unroll<16 / kLanes>([&](auto j) __attribute__((always_inline)) {
           const F offset = V::Sub(V::Load(from + i + j * kLanes), first);
@@ -241,28 +242,27 @@ struct QuantisedMatmul {
         V::template StoreSignedBytes<kPerByte>(out + i, code);
       }
     }
-    const F sum_of_z = V::Mul(V::Set(static_cast<float>(kQuantisedBlock)), z);
+    const F sum_of_z = V::Mul(V::Set(static_cast<float>(kBlock)), z);
     V::Store(factors.sum_of_x, V::Fma(f, ReduceEach(partial, V::Add), sum_of_z));
   }
 
   static void Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int n,
                       int begin, int end, std::byte* prepared) {
     const Rows panels(n);
-    const int blocks = shape.cols / kQuantisedBlock;
+    const int blocks = shape.cols / kBlock;
     for (int row = begin; row < end; ++row) {
       const int panel = panels.PanelOf(row);
       const int first = panels.First(panel);
       const int rows = panels.Rows(panel);
       const int i = row - first;
-      std::byte* const codes = prepared + CodesAt(shape, first, rows, 0) + i * kQuantisedBlock;
+      std::byte* const codes = prepared + CodesAt(shape, first, rows, 0) + i * kBlock;
       void* const factors_at = prepared + FactorsAt(shape, n, first, rows, 0);
       auto* factors = static_cast<float*>(factors_at) + i;
       for (int block = 0; block < blocks; block += kLanes) {
         BlockFactors rounded;
         const int count = blocks - block < kLanes ? blocks - block : kLanes;
-        RoundBlocks(x + row * x_stride + block * kQuantisedBlock, count,
-                    codes + ptrdiff_t{block} * rows * kQuantisedBlock, rows * kQuantisedBlock,
-                    rounded);
+        RoundBlocks(x + row * x_stride + block * kBlock, count,
+                    codes + ptrdiff_t{block} * rows * kBlock, rows * kBlock, rounded);
         for (int j = 0; j < count; j += kBlocks, factors += Tile::kFactors * rows) {
           float sum = 0;
           for (int k = 0; k < kBlocks; ++k) {
@@ -283,12 +283,12 @@ struct QuantisedMatmul {
     const int first = panels.First(panel);
     const ptrdiff_t rows = panels.Rows(panel);
     std::byte* codes = prepared + CodesAt(shape, first, static_cast<int>(rows), 0) +
-                       (i - first) * ptrdiff_t{kQuantisedBlock};
+                       (i - first) * ptrdiff_t{kBlock};
     const std::byte* from = row;
-    for (int block = 0; block < shape.cols / kQuantisedBlock; ++block) {
-      __builtin_memcpy(codes, from, kQuantisedBlock);
-      codes += rows * kQuantisedBlock;
-      from += kQuantisedBlock;
+    for (int block = 0; block < shape.cols / kBlock; ++block) {
+      __builtin_memcpy(codes, from, kBlock);
+      codes += rows * kBlock;
+      from += kBlock;
     }
     const void* const factors_from = row + FactorsAt(shape, 1, 0, 1, 0);
     const auto* const from_factors = static_cast<const float*>(factors_from);
@@ -359,7 +359,7 @@ struct QuantisedMatmul {
     for (int step = 0; step < steps; ++step) {
       for (int block = 0; block < kBlocks; ++block) {
         I sum = V::ZeroWords();
-        for (int word = 0; word < kQuantisedBlock / 4; word += 2, codes += 2 * kColumns * 4) {
+        for (int word = 0; word < kBlock / 4; word += 2, codes += 2 * kColumns * 4) {
           sum =
               V::AddDots(sum, V::LoadWords(codes), ones, V::LoadWords(codes + kColumns * 4), ones);
         }
@@ -495,35 +495,37 @@ struct QuantisedMatmul {
 
 template <typename V>
 struct QuantisedMatmulTable {
-  // Calls f with the `Weights` type that describes w, of those that are supported.
+  // Calls f with the `QuantisedMatmul` type for w, of those that are supported.
   template <typename Function>
   static auto WithWeights(const WeightMatrix& w, Function f) {
     return WithGroup<V>(w, [&]<int kGroup>() {
-      return w.format == WeightFormat::kAffine2 ? f(Weights<V, WeightFormat::kAffine2, kGroup>{})
-                                                : f(Weights<V, WeightFormat::kAffine4, kGroup>{});
+      const auto with = [&]<typename W>(W) {
+        if constexpr (kGroup >= kCoarseBlock) {
+          if (ActivationBlock(w) == kCoarseBlock) return f(QuantisedMatmul<V, W, kCoarseBlock>{});
+        }
+        return f(QuantisedMatmul<V, W, kFineBlock>{});
+      };
+      return w.format == WeightFormat::kAffine2
+                 ? with(Weights<V, WeightFormat::kAffine2, kGroup>{})
+                 : with(Weights<V, WeightFormat::kAffine4, kGroup>{});
     });
   }
 
   static size_t PreparedBytes(const WeightMatrix& shape, int n) {
-    return WithWeights(
-        shape, [&]<typename W>(W) { return QuantisedMatmul<V, W>::PreparedBytes(shape, n); });
+    return WithWeights(shape, [&]<typename M>(M) { return M::PreparedBytes(shape, n); });
   }
   static void Prepare(const WeightMatrix& shape, const float* x, ptrdiff_t x_stride, int n,
                       int begin, int end, std::byte* prepared) {
-    WithWeights(shape, [&]<typename W>(W) {
-      QuantisedMatmul<V, W>::Prepare(shape, x, x_stride, n, begin, end, prepared);
-    });
+    WithWeights(shape,
+                [&]<typename M>(M) { M::Prepare(shape, x, x_stride, n, begin, end, prepared); });
   }
   static void Place(const WeightMatrix& shape, const std::byte* row, int n, int i,
                     std::byte* prepared) {
-    WithWeights(shape,
-                [&]<typename W>(W) { QuantisedMatmul<V, W>::Place(shape, row, n, i, prepared); });
+    WithWeights(shape, [&]<typename M>(M) { M::Place(shape, row, n, i, prepared); });
   }
   static void Run(const WeightMatrix& w, const std::byte* prepared, int n, float* y,
                   ptrdiff_t y_stride, int row_begin, int row_end) {
-    WithWeights(w, [&]<typename W>(W) {
-      QuantisedMatmul<V, W>::Run(w, prepared, n, y, y_stride, row_begin, row_end);
-    });
+    WithWeights(w, [&]<typename M>(M) { M::Run(w, prepared, n, y, y_stride, row_begin, row_end); });
   }
 
   static void Fill(Kernels& table) {
