@@ -263,6 +263,8 @@ DiskMeasurement Measure(const std::vector<OpenFile>& files, const DiskRequest& r
       for (const int depth : {1, std::min(AvailableProcessors(), most)}) {
         result.ceilings.push_back(bench.Warm(depth));
       }
+      // What the system read ahead would count against the memory limit of what is measured next.
+      for (const OpenFile& open : files) DropPageCache(open.file);
     }
   } catch (const Error& error) {
     result.problem = error.what();
