@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/guess_bias.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/thread_pool.h"
 #include "base/slab.h"
@@ -232,6 +233,7 @@ class CpuBackend final : public Backend {
   std::vector<std::vector<float>> vectors_;
   std::vector<RopeInfo> ropes_;
   std::vector<ExpertLayerInfo> expert_layers_;
+  GuessBias guess_bias_;            // [expert_layers_]
   std::vector<int32_t> ascending_;  // 0, 1, 2, ...: as many as the largest layer has experts
 
   int32_t max_rows_ = 0;

@@ -194,6 +194,7 @@ ExpertLayer CpuBackend::LoadExpertLayer(const ExpertLayerWeights& weights) {
     Fail(ErrorCode::kQuantUnsupported, "{}: gate and up projections are quantised differently",
          name);
   }
+  guess_bias_.AddLayer(weights.experts);
   while (static_cast<int32_t>(ascending_.size()) < weights.experts) {
     ascending_.push_back(static_cast<int32_t>(ascending_.size()));
   }

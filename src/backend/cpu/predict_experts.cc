@@ -31,6 +31,7 @@ void CpuBackend::PredictExperts(Tensor residual, Vector norm, float eps, const R
   kernels_.rms_norm(Floats(residual), WeightsOf(norm), eps, residual.cols, normed);
   Prepare(projection, Rounding::kNone, normed, residual.cols, 1);
   MatMulPrepared(projection, Rounding::kNone, 1, logits, experts);
+  guess_bias_.Correct(static_cast<size_t>(spec.experts.id), {logits, static_cast<size_t>(experts)});
   std::array<int32_t, kMaxTopK> ids;
   const int32_t likely = LikelyExperts({logits, static_cast<size_t>(experts)}, spec.top_k, ids);
   store_->Prefetch(layer.weights.store_layer, {ids.data(), static_cast<size_t>(likely)},

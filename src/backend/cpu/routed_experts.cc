@@ -27,6 +27,9 @@ Routing CpuBackend::Route(Tensor x, const RouterSpec& spec) {
   // Never rounded: a changed choice of experts costs far more than a rounded product.
   Prepare(projection, Rounding::kNone, Floats(x), x.cols, params_.rows);
   MatMulPrepared(projection, Rounding::kNone, params_.rows, logits, experts);
+  if (params_.rows == 1) {
+    guess_bias_.Learn(static_cast<size_t>(spec.experts.id), {logits, static_cast<size_t>(experts)});
+  }
 
   const size_t pairs = static_cast<size_t>(max_rows_) * kMaxTopK;
   auto* const table = reinterpret_cast<int32_t*>(scratch_.data() + plan_.routing);
