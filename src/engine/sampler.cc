@@ -43,6 +43,32 @@ uint64_t NextRandom(uint64_t& state) {
 using Four = float __attribute__((vector_size(16)));
 using FourWords = int32_t __attribute__((vector_size(16)));
 
+// Values that are compared with a threshold at once.
+constexpr size_t kCompared = 16;
+
+// Whether one of kCompared values exceeds the threshold; false for NaN.
+bool AnyAbove(const float* values, float threshold) {
+  FourWords above = {};
+  for (size_t i = 0; i < kCompared; i += 4) {
+    Four four;
+    std::memcpy(&four, values + i, sizeof four);
+    above |= four > threshold;
+  }
+  uint64_t halves[2];
+  std::memcpy(halves, &above, sizeof above);
+  return (halves[0] | halves[1]) != 0;
+}
+
+// The first index from `at` on whose value exceeds the threshold, or the number of values. For
+// scans in which few do.
+size_t NextAbove(std::span<const float> values, size_t at, float threshold) {
+  while (at + kCompared <= values.size() && !AnyAbove(values.data() + at, threshold)) {
+    at += kCompared;
+  }
+  while (at < values.size() && !(values[at] > threshold)) ++at;
+  return at;
+}
+
 // e^x for x in [-87, 0], 0 elsewhere and for NaN.
 Four ExpNonPositive(Four x) {
   // e^x = 2^n e^r with |r| <= ln(2) / 2, and e^r by its Taylor series up to r^7 / 7!: the next term
@@ -120,9 +146,9 @@ void SamplingParams::Validate() const {
 int32_t Argmax(std::span<const float> logits) {
   int32_t best = -1;
   float largest = kMinusInfinity;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    // False for NaN too: one comparison for nearly all of them.
-    if (!(logits[i] > largest) || logits[i] == -kMinusInfinity) continue;
+  for (size_t i = NextAbove(logits, 0, largest); i < logits.size();
+       i = NextAbove(logits, i + 1, largest)) {
+    if (logits[i] == -kMinusInfinity) continue;
     largest = logits[i];
     best = static_cast<int32_t>(i);
   }
@@ -167,17 +193,21 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
     return allowed.empty() ? Argmax(logits) : Argmax(logits, allowed);
   }
 
-  std::copy(logits.begin(), logits.end(), values_.begin());
+  std::span<const float> values = logits;
+  if (repetition || counts || !params.logit_bias.empty() || !allowed.empty()) {
+    std::copy(logits.begin(), logits.end(), values_.begin());
+    values = values_;
+  }
   if (repetition) ApplyRepetitionPenalty(generated, params);
   if (counts) ApplyCountPenalties(generated, params);
   ApplyBias(params.logit_bias);
   if (!allowed.empty()) ApplyMask(allowed);
-  const int32_t best = Argmax(values_);
+  const int32_t best = Argmax(values);
   if (best < 0 || params.temperature == 0) return best;
 
-  peak_ = values_[static_cast<size_t>(best)];
+  peak_ = values[static_cast<size_t>(best)];
   const bool truncated = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
-  return truncated ? SampleTruncated(index, params) : SampleAll(index, params);
+  return truncated ? SampleTruncated(values, index, params) : SampleAll(values, index, params);
 }
 
 void Sampler::BeginSeen() {
@@ -274,10 +304,10 @@ void Sampler::Logprobs(std::span<const float> logits, int32_t chosen, int32_t to
 
 // The ids of the `count` largest values come first in order_, in falling order, ties to the lower
 // id. One pass, in which nearly every value is only compared with the smallest one kept so far.
-void Sampler::SelectBest(size_t count) {
-  const auto better = [this](int32_t a, int32_t b) {
-    const float va = values_[static_cast<size_t>(a)];
-    const float vb = values_[static_cast<size_t>(b)];
+void Sampler::SelectBest(std::span<const float> values, size_t count) {
+  const auto better = [values](int32_t a, int32_t b) {
+    const float va = values[static_cast<size_t>(a)];
+    const float vb = values[static_cast<size_t>(b)];
     return va != vb ? va > vb : a < b;
   };
   // When so many have been collected, all but the best `count` are dropped.
@@ -286,28 +316,30 @@ void Sampler::SelectBest(size_t count) {
   size_t kept = 0;
   const auto begin = order_.begin();
   const auto end_of = [&](size_t n) { return begin + static_cast<ptrdiff_t>(n); };
-  for (size_t id = 0; id < values_.size(); ++id) {
-    if (!(values_[id] > threshold) || values_[id] == -kMinusInfinity) continue;
+  for (size_t id = NextAbove(values, 0, threshold); id < values.size();
+       id = NextAbove(values, id + 1, threshold)) {
+    if (values[id] == -kMinusInfinity) continue;
     order_[kept++] = static_cast<int32_t>(id);
     if (kept < room || kept <= count) continue;
     // Later ids that equal the last one kept are worse than it.
     std::nth_element(begin, end_of(count - 1), end_of(kept), better);
-    threshold = values_[static_cast<size_t>(order_[count - 1])];
+    threshold = values[static_cast<size_t>(order_[count - 1])];
     kept = count;
   }
   best_ = std::min(kept, count);
   std::partial_sort(begin, end_of(best_), end_of(kept), better);
 }
 
-int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
+int32_t Sampler::SampleTruncated(std::span<const float> values, uint64_t index,
+                                 const SamplingParams& params) {
   // Relative to the largest; those of all values add up to the mass that top-p is a share of.
-  const auto relative = [this](size_t place) {
-    return std::exp(values_[static_cast<size_t>(order_[place])] - peak_);
+  const auto relative = [this, values](size_t place) {
+    return std::exp(values[static_cast<size_t>(order_[place])] - peak_);
   };
   const size_t limit =
       params.top_k > 0 ? std::min(order_.size(), static_cast<size_t>(params.top_k)) : order_.size();
   const double enough = params.top_p < 1
-                            ? static_cast<double>(params.top_p) * SumOfExp(values_, peak_)
+                            ? static_cast<double>(params.top_p) * SumOfExp(values, peak_)
                             : std::numeric_limits<double>::infinity();
   // Candidates in falling probability. Sorting all takes milliseconds, so take a part that grows
   // until it holds the mass of top-p.
@@ -316,7 +348,7 @@ int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
   bool done = false;
   for (size_t selected = 0; !done && selected < limit;) {
     selected = std::min(limit, selected == 0 ? size_t{256} : selected * 4);
-    SelectBest(selected);
+    SelectBest(values, selected);
     while (!done && kept < best_) {
       const float weight = relative(kept);
       done = kept > 0 && (weight == 0 || weight < params.min_p);
@@ -332,7 +364,7 @@ int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
   double sum = 0;
   for (size_t i = 0; i < kept; ++i) {
     const double distance =
-        static_cast<double>(values_[static_cast<size_t>(order_[i])]) - static_cast<double>(peak_);
+        static_cast<double>(values[static_cast<size_t>(order_[i])]) - static_cast<double>(peak_);
     weights_[i] = std::exp(distance / static_cast<double>(params.temperature));
     sum += weights_[i];
   }
@@ -346,7 +378,8 @@ int32_t Sampler::SampleTruncated(uint64_t index, const SamplingParams& params) {
 }
 
 // Gumbel-max over everything: argmax of ln(q) / T + g, where ln(q) is a logit but for a constant.
-int32_t Sampler::SampleAll(uint64_t index, const SamplingParams& params) const {
+int32_t Sampler::SampleAll(std::span<const float> values, uint64_t index,
+                           const SamplingParams& params) const {
   const uint64_t state = PositionState(params.seed, index);
   // The largest g: -ln(-ln(1 - 2^-25)) = 25 ln 2 = 17.33.
   constexpr double kLargestNoise = 17.4;
@@ -354,9 +387,9 @@ int32_t Sampler::SampleAll(uint64_t index, const SamplingParams& params) const {
   const auto temperature = static_cast<double>(params.temperature);
   int32_t best = -1;
   double best_score = 0;
-  for (size_t id = 0; id < values_.size(); ++id) {
-    if (!std::isfinite(values_[id])) continue;
-    const double share = (static_cast<double>(values_[id]) - peak) / temperature;
+  for (size_t id = 0; id < values.size(); ++id) {
+    if (!std::isfinite(values[id])) continue;
+    const double share = (static_cast<double>(values[id]) - peak) / temperature;
     if (best >= 0 && share + kLargestNoise < best_score) continue;
     const uint64_t hash = SplitMix64(state ^ (index * 0xD2B74407B1CE6E93u) ^ id);
     const double u = (static_cast<double>(hash >> 40) + 0.5) * 0x1p-24;

@@ -83,9 +83,11 @@ class Sampler {
   // True for the first call with `id` since `BeginSeen`.
   void BeginSeen();
   bool FirstSeen(int32_t id);
-  int32_t SampleAll(uint64_t index, const SamplingParams& params) const;
-  void SelectBest(size_t count);
-  int32_t SampleTruncated(uint64_t index, const SamplingParams& params);
+  int32_t SampleAll(std::span<const float> values, uint64_t index,
+                    const SamplingParams& params) const;
+  void SelectBest(std::span<const float> values, size_t count);
+  int32_t SampleTruncated(std::span<const float> values, uint64_t index,
+                          const SamplingParams& params);
 
   const float soft_cap_;
   std::vector<float> values_;    // [candidates]: adjusted logits
