@@ -19,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kExitInterrupted = 128 + SIGINT;
+constexpr int kExitUnanswered = 2;  // as `run` with a prompt that does not fit
 // A second Ctrl-C at the prompt within this time leaves.
 constexpr std::chrono::seconds kSecondInterrupt{2};
 
@@ -73,11 +74,11 @@ class Chat {
     Notice("Interactive chat. Commands: /clear, /history, /quit.\n");
     std::string message;
     while (exit_code_ < 0) {
-      if (!ReadMessage(message)) return exit_code_ < 0 ? 0 : exit_code_;
+      if (!ReadMessage(message)) return exit_code_ < 0 ? LeavingCode() : exit_code_;
       if (message.empty()) continue;
       // Text between triple quotes is a message whatever it begins with.
       if (!quoted_ && message.front() == '/') {
-        if (Command(message) == Next::kLeave) return 0;
+        if (Command(message) == Next::kLeave) return LeavingCode();
       } else {
         Turn(message);
       }
@@ -86,6 +87,9 @@ class Chat {
   }
 
  private:
+  // A person has seen what went wrong; a script learns it here.
+  int LeavingCode() const { return unanswered_ && !InputIsTerminal() ? kExitUnanswered : 0; }
+
   // What the user asked to see: one or more lines.
   void Say(std::string_view text) {
     if (flags_.load.json) {
@@ -175,6 +179,7 @@ class Chat {
         throw;
       }
       ShowError(error.code(), error.what());
+      unanswered_ = true;
       return;
     }
     if (turn.dropped_messages > 0) {
@@ -200,6 +205,7 @@ class Chat {
     if (outcome.tool_call) {
       ShowError(ErrorCode::kMessagesInvalid,
                 "the model attempted a tool call, but no tools were declared");
+      unanswered_ = true;
       conversation_.Abandon();
     } else if (result.tokens.empty()) {
       conversation_.Abandon();  // cancelled before it said anything
@@ -357,6 +363,7 @@ class Chat {
   bool quoted_ = false;  // the last message came between triple quotes
   std::optional<Clock::time_point> last_interrupt_;
   int exit_code_ = -1;  // >= 0: leave with it
+  bool unanswered_ = false;
 
   int turns_ = 0;
   int64_t prompt_tokens_ = 0;

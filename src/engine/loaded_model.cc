@@ -17,8 +17,8 @@ namespace mference {
 namespace {
 
 // How far the reads of a wide chunk may run ahead into the next layer: they fill the time in which
-// its attention is computed, some tens of milliseconds.
-constexpr int kChunkPrefetch = 48;
+// its attention is computed, some tens of milliseconds. See ReadAheadFor in expert_store.cc.
+int ChunkPrefetch(int slots) { return std::clamp(slots / 6, 48, 96); }
 
 // Code, libraries, thread stacks, the allocator's slack, small tables, the page cache's own, the
 // huge page that is held twice while weights move, and the page tables of all but the slots.
@@ -179,6 +179,7 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   const std::vector<FileRange>& held = loaded->held_weights_;
   loaded->keep_page_cache_ = ReadMachineMemory().usable_bytes() >=
                              plan.budget_bytes + directory.resident_index().resident_bytes;
+  if (!loaded->keep_page_cache_) directory.ForgetSidecar("tokenizer.json");
   loaded->resident_weights_ = directory.Bytes(
       *std::max_element(held.begin(), held.end(),
                         [](const FileRange& a, const FileRange& b) { return a.bytes < b.bytes; }));
@@ -206,7 +207,7 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
       ExpertStoreOptions{.top_k = input.slot_facts.top_k,
                          .direct_io = io.direct,
                          .token_prefetch = holds_all ? 0 : options.expert_prefetch,
-                         .chunk_prefetch = kChunkPrefetch,
+                         .chunk_prefetch = ChunkPrefetch(plan.slots),
                          .on_open = options.on_open});
   // With full hashing, a file is hashed when it is opened: on its first use.
   if (directory.policy() == VerifyPolicy::kTrustedReceipt) loaded->store_->OpenLayers();

@@ -16,6 +16,11 @@ namespace {
 // A failed read gets one more chance: transient errors exist, and a second failure is real.
 constexpr int kReadAttempts = 2;
 
+// As far as keeps the disk busy, but not so far that small pools hold little else. Prefill 512 at
+// 4 GiB, 685 slots, with 16 blobs here and 48 into the next layer: 128 to 134 tokens/s, with 32 and
+// 48 140, with 16 and 96 128, with 48 and 96 146 to 154.
+int ReadAheadFor(int slots) { return std::clamp(slots / 8, 16, 48); }
+
 uint64_t Nanoseconds(std::chrono::steady_clock::duration duration) {
   return static_cast<uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count());
@@ -66,7 +71,7 @@ ExpertStore::ExpertStore(ExpertFiles files, std::unique_ptr<SlotMemory> memory,
          "an expert store needs layers, experts and bytes, not {} x {} x {}", files_.layers,
          files_.experts_per_layer, files_.blob_bytes);
   }
-  if (options_.top_k < 1 || options_.top_k > files_.experts_per_layer || options_.read_ahead < 1 ||
+  if (options_.top_k < 1 || options_.top_k > files_.experts_per_layer || options_.read_ahead < 0 ||
       options_.token_prefetch < 0 || options_.chunk_prefetch < 0) {
     Fail(ErrorCode::kInvalidArgument, "expert store: top_k {}, read_ahead {}, prefetch {} and {}",
          options_.top_k, options_.read_ahead, options_.token_prefetch, options_.chunk_prefetch);
@@ -81,6 +86,7 @@ ExpertStore::ExpertStore(ExpertFiles files, std::unique_ptr<SlotMemory> memory,
     Fail(ErrorCode::kInvalidArgument, "slots of {} bytes cannot hold expert blobs of {} bytes",
          memory_->slot_bytes(), files_.blob_bytes);
   }
+  if (options_.read_ahead == 0) options_.read_ahead = ReadAheadFor(memory_->slots());
   const auto layers = static_cast<size_t>(files_.layers);
   const auto experts = static_cast<size_t>(files_.experts_per_layer);
   const auto slots = static_cast<size_t>(memory_->slots());

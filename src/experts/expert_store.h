@@ -69,7 +69,8 @@ struct ExpertLease {
 struct ExpertStoreOptions {
   int top_k = 1;           // experts of one token: the fewest slots the pool may have
   bool direct_io = false;  // open layer files for O_DIRECT where the file system takes it
-  int read_ahead = 16;     // kAscending: most blobs read but not yet delivered
+  // kAscending: most blobs read but not yet delivered; 0 for as many as suit the pool.
+  int read_ahead = 0;
   // For whoever predicts (see Prefetch): budgets of a single token's guesses, and of what a wide
   // chunk is certain to need. 0: none.
   int token_prefetch = 0;

@@ -278,4 +278,8 @@ std::string ModelDirectory::ReadSidecar(std::string_view name, uint64_t max_byte
   return ReadListedText(state_->directory, state_->manifest, SidecarPath(name), max_bytes);
 }
 
+void ModelDirectory::ForgetSidecar(std::string_view name) const {
+  DropPageCache(state_->directory.OpenFile(SidecarPath(name)));
+}
+
 }  // namespace mference

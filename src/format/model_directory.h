@@ -79,6 +79,8 @@ class ModelDirectory {
   // the manifest lists it; reading one that it does not list is kMissingFile.
   bool HasSidecar(std::string_view name) const;
   std::string ReadSidecar(std::string_view name, uint64_t max_bytes) const;
+  // Lets the page cache forget a sidecar that will not be read again.
+  void ForgetSidecar(std::string_view name) const;
 
  private:
   struct State;

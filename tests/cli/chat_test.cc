@@ -48,6 +48,18 @@ class ChatTest : public testing::Test {
   }
 };
 
+TEST_F(ChatTest, AScriptLearnsThatAMessageGotNoAnswer) {
+  std::string too_long;
+  for (int i = 0; i < 2000; ++i) too_long += "word ";
+  for (const char* last : {"", "/quit\n"}) {
+    const ProgramResult result =
+        Chat(too_long + "\nWhat is the capital of France?\n" + last, {"--context", "256"});
+    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("the context holds 256"));
+    EXPECT_THAT(result.out, HasSubstr("Paris"));
+  }
+}
+
 TEST_F(ChatTest, KnowsTheCapitalOfFrance) {
   const ProgramResult result = Chat("What is the capital of France?\n");
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -219,7 +231,7 @@ TEST_F(ChatTest, AMessageThatCannotFitIsRefusedAlone) {
   for (int i = 0; i < 80; ++i) words += "ships ";
   const ProgramResult result =
       Chat("Hello.\n" + words + "\n/history\n", {"--context", "64", "--max-new", "4"});
-  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("the context holds 64"));
   EXPECT_THAT(result.err, HasSubstr("[user] Hello.\n[assistant]"));
   EXPECT_THAT(result.err, Not(HasSubstr("[user] ships")));

@@ -147,6 +147,9 @@ TEST_F(ChatTest, SeedsDecide) {
   body["top_p"] = 1;
   body["top_k"] = 0;
   body["seed"] = 1;
+  // The first reply's prompt may be computed at once, that of later ones is in the prompt cache but
+  // for its last token: computed in other steps, which round otherwise.
+  Chat(body);
   const std::string one = Content(Chat(body));
   EXPECT_EQ(Content(Chat(body)), one);
   body["seed"] = 2;

@@ -198,10 +198,22 @@ class MixedLoadTest : public testing::TestWithParam<const char*> {
     questions_.push_back({path, body, AnswerOf(reply, false)});
   }
 
+  // From the middle of `text`, at least 3 bytes and whole characters.
+  static std::string Piece(const std::string& text) {
+    const auto next_character = [&](size_t at) {
+      while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+      return at;
+    };
+    const size_t begin = next_character(text.size() / 2);
+    return text.substr(begin, next_character(std::min(begin + 3, text.size())) - begin);
+  }
+
   void AddStopped(Json body) {
     const Answer whole = AnswerOf(Ask(kChatPath, body), false);
     ASSERT_GT(whole.text.size(), 4u);
-    body["stop"] = {"never found", whole.text.substr(whole.text.size() / 2, 3)};
+    const std::string piece = Piece(whole.text);
+    if (piece.empty()) return;
+    body["stop"] = {"never found", piece};
     AddForced(kChatPath, body);
   }
 
