@@ -85,44 +85,24 @@ struct SingleRowBytes {
     for (int g = groups; g < PaddedGroups(shape); ++g) factors[g] = sums[g] = 0;
   }
 
-  static void Run(const WeightMatrix& w, const std::byte* prepared, float* y, int row_begin,
-                  int row_end) {
-    if constexpr (kKnowsRests) {
-      kRunsByRest[w.cols / kStep % kChunkSteps](w, prepared, y, row_begin, row_end);
-    } else {
-      RunRows<kAnyRest>(w, prepared, y, row_begin, row_end);
-    }
-  }
-
- private:
-  // Steps after a row's last whole chunk. Where their number is known when compiled a core takes 7
-  // to 14 % less time (2,816 columns 69 to 74 GB/s from its second-level cache, 704 columns 49 to
-  // 57); worth eight functions for the format that nearly all weights have, not for each.
-  static constexpr int kAnyRest = -1;
-  static constexpr bool kKnowsRests = W::kBits == 4 && W::kGroup == 64;
-
-  // Rows are one stream of codes, one of scales and one of biases, which pointers follow from the
-  // first row to the last. A function of its own for each format: inlined beside the others, g++
-  // makes 6 % slower code.
-  template <int kRest>
-  [[gnu::noinline]] static void RunRows(const WeightMatrix& w, const std::byte* prepared, float* y,
-                                        int row_begin, int row_end) {
+  // A function of its own for each format: inlined beside the others, g++ makes 6 % slower code.
+  [[gnu::noinline]] static void Run(const WeightMatrix& w, const std::byte* prepared, float* y,
+                                    int row_begin, int row_end) {
     // Scales and biases are asked for as far ahead as codes.
     constexpr int kPrefetchGroups = Matmul<V, W>::kPrefetchBytes * 8 / W::kBits / W::kGroup;
-    AskForBeginning(w, row_begin, row_end);
     const int groups = Groups(w);
-    const int whole_groups = groups / kLanes * kLanes;
-    const int rest_groups = groups - whole_groups;
-    const int rest_steps = kRest == kAnyRest ? w.cols / kStep % kChunkSteps : kRest;
+    AskForBeginning(w, row_begin, row_end);
+    const int whole_steps = w.cols / kStep;
     const int last_words = w.cols % kStep / W::kPerWord;
     const void* const factors_at = prepared + FactorsAt(w);
     const auto* const factors = static_cast<const float*>(factors_at);
     const void* const sums_at = prepared + SumsAt(w);
     const auto* const sums = static_cast<const float*>(sums_at);
-    const std::byte* data = Matmul<V, W>::Row(w, row_begin);
-    const uint16_t* scales = w.scales + ptrdiff_t{row_begin} * groups;
-    const uint16_t* biases = w.biases + ptrdiff_t{row_begin} * groups;
     for (int row = row_begin; row < row_end; ++row) {
+      const std::byte* data = Matmul<V, W>::Row(w, row);
+      const size_t group = static_cast<size_t>(row) * static_cast<size_t>(groups);
+      const uint16_t* scales = w.scales + group;
+      const uint16_t* biases = w.biases + group;
       const std::byte* x = prepared;
       F total = V::Zero();
       const auto step_in = [&](F scale, int step) __attribute__((always_inline)) {
@@ -136,55 +116,35 @@ struct SingleRowBytes {
         });
         total = V::Fma(Join(high, low), V::Permute(scale, V::LoadWords(Lanes(step))), total);
       };
-      for (int g = 0; g < whole_groups; g += kLanes) {
-        V::Prefetch(scales + kPrefetchGroups);
-        V::Prefetch(biases + kPrefetchGroups);
-        const F scale = V::Mul(V::LoadBf16(scales), V::Load(factors + g));
-        total = V::Fma(V::LoadBf16(biases), V::Load(sums + g), total);
-        scales += kLanes;
-        biases += kLanes;
+      int g = 0;
+      for (; g + kLanes <= groups; g += kLanes) {
+        V::Prefetch(scales + g + kPrefetchGroups);
+        V::Prefetch(biases + g + kPrefetchGroups);
+        const F scale = V::Mul(V::LoadBf16(scales + g), V::Load(factors + g));
+        total = V::Fma(V::LoadBf16(biases + g), V::Load(sums + g), total);
         Unroll<kChunkSteps>([&](auto step)
                                 __attribute__((always_inline)) { step_in(scale, step); });
       }
-      if (rest_groups > 0) {
-        V::Prefetch(scales + kPrefetchGroups);
-        V::Prefetch(biases + kPrefetchGroups);
-        const F scale =
-            V::Mul(V::LoadBf16Partial(scales, rest_groups), V::Load(factors + whole_groups));
-        total =
-            V::Fma(V::LoadBf16Partial(biases, rest_groups), V::Load(sums + whole_groups), total);
-        scales += rest_groups;
-        biases += rest_groups;
-        if constexpr (kRest == kAnyRest) {
-          for (int step = 0; step < rest_steps; ++step) step_in(scale, step);
-        } else {
-          Unroll<kRest>([&](auto step) __attribute__((always_inline)) { step_in(scale, step); });
-        }
+      if (g < groups) {
+        V::Prefetch(scales + g + kPrefetchGroups);
+        V::Prefetch(biases + g + kPrefetchGroups);
+        const F scale = V::Mul(V::LoadBf16Partial(scales + g, groups - g), V::Load(factors + g));
+        total = V::Fma(V::LoadBf16Partial(biases + g, groups - g), V::Load(sums + g), total);
+        const int rest = whole_steps - g / kLanes * kChunkSteps;
+        for (int step = 0; step < rest; ++step) step_in(scale, step);
         // A group never ends inside a block that is cut short, so there is one block at most.
         if (last_words > 0) {
           I high = V::ZeroWords();
           I low = V::ZeroWords();
           AddBlock(V::LoadWordsPartial(data, last_words), x, high, low);
-          data += ptrdiff_t{last_words} * 4;
-          total =
-              V::Fma(Join(high, low), V::Permute(scale, V::LoadWords(Lanes(rest_steps))), total);
+          total = V::Fma(Join(high, low), V::Permute(scale, V::LoadWords(Lanes(rest))), total);
         }
       }
       y[row] = V::Sum(total);
     }
   }
 
-  using RowsFunction = void (*)(const WeightMatrix& w, const std::byte* prepared, float* y,
-                                int row_begin, int row_end);
-  template <typename Sequence>
-  struct RestTable;
-  template <int... kRest>
-  struct RestTable<std::integer_sequence<int, kRest...>> {
-    static constexpr RowsFunction kEntries[] = {&RunRows<kRest>...};
-  };
-  static constexpr const RowsFunction* kRunsByRest =
-      RestTable<std::make_integer_sequence<int, kKnowsRests ? kChunkSteps : 1>>::kEntries;
-
+ private:
   // What is asked for ahead of its use does not cover the first bytes of a range. All at once they
   // come sooner than one after the other: 5 % of the time of an expert's 2,816 x 704 matrix.
   static void AskForBeginning(const WeightMatrix& w, int row_begin, int row_end) {
