@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "model/layer_loader.h"
+
 namespace mference::gemma4 {
 namespace {
 
@@ -13,40 +15,6 @@ std::vector<double> RopeFrequencies(double base, int32_t head_dim, int32_t rotat
   for (int32_t i = 0; i < rotated; ++i) frequencies.push_back(std::pow(base, -2.0 * i / head_dim));
   return frequencies;
 }
-
-class LayerLoader {
- public:
-  LayerLoader(const Gemma4Config& config, const ResidentWeights& resident, Backend& backend,
-              int32_t index)
-      : config_(config),
-        resident_(resident),
-        backend_(backend),
-        prefix_(fmt::format("language_model.model.layers.{}.", index)) {}
-
-  Vector Norm(const std::string& name, int32_t size) const {
-    return backend_.LoadVector(resident_.Vector(prefix_ + name + ".weight", size));
-  }
-  Vector HiddenNorm(const std::string& name) const { return Norm(name, config_.hidden_size); }
-  Matrix Projection(const std::string& name, int32_t rows, int32_t cols, MatrixInput input) const {
-    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols), input);
-  }
-  Matrix FromHidden(const std::string& name, int32_t rows) const {
-    return Projection(name, rows, config_.hidden_size, MatrixInput::kNormed);
-  }
-  Matrix ToHidden(const std::string& name, int32_t cols) const {
-    return Projection(name, config_.hidden_size, cols, MatrixInput::kInner);
-  }
-  Vector Plain(const std::string& name, int32_t size, float factor = 1.0f) const {
-    return backend_.LoadVector(resident_.Vector(prefix_ + name, size), factor);
-  }
-  float Scalar(const std::string& name) const { return resident_.Scalar(prefix_ + name); }
-
- private:
-  const Gemma4Config& config_;
-  const ResidentWeights& resident_;
-  Backend& backend_;
-  std::string prefix_;
-};
 
 void LoadAttention(const LayerLoader& load, LayerWeights& layer) {
   const AttentionSpec& spec = layer.attention;
@@ -154,7 +122,7 @@ ModelWeights LoadWeights(const Gemma4Config& config, const ResidentWeights& resi
     layer.attention.keys = add_block("keys");
     layer.attention.values = add_block("values");
 
-    const LayerLoader load(config, resident, backend, layer.index);
+    const LayerLoader load(resident, backend, config.hidden_size, layer.index);
     LoadAttention(load, layer);
     LoadFeedForward(config, resident, backend, load, layer);
     weights.layers.push_back(layer);

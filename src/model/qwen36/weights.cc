@@ -3,6 +3,8 @@
 #include <cmath>
 #include <string>
 
+#include "model/layer_loader.h"
+
 namespace mference::qwen36 {
 namespace {
 
@@ -17,40 +19,6 @@ std::vector<double> RopeFrequencies(double base, int32_t rotary_dim) {
   }
   return frequencies;
 }
-
-class LayerLoader {
- public:
-  LayerLoader(const Qwen36Config& config, const ResidentWeights& resident, Backend& backend,
-              int32_t index)
-      : config_(config),
-        resident_(resident),
-        backend_(backend),
-        prefix_(fmt::format("language_model.model.layers.{}.", index)) {}
-
-  Matrix Projection(const std::string& name, int32_t rows, int32_t cols, MatrixInput input) const {
-    return backend_.LoadMatrix(resident_.Matrix(prefix_ + name + ".weight", rows, cols), input);
-  }
-  Matrix FromHidden(const std::string& name, int32_t rows) const {
-    return Projection(name, rows, config_.hidden_size, MatrixInput::kNormed);
-  }
-  Matrix ToHidden(const std::string& name, int32_t cols) const {
-    return Projection(name, config_.hidden_size, cols, MatrixInput::kInner);
-  }
-  Vector Norm(const std::string& name, int32_t size) const { return Plain(name + ".weight", size); }
-  Vector Plain(const std::string& name, int32_t size) const {
-    return backend_.LoadVector(resident_.Vector(prefix_ + name, size));
-  }
-  // A tensor of several dimensions as one vector.
-  Vector Flat(const std::string& name, std::initializer_list<int32_t> shape) const {
-    return backend_.LoadVector(resident_.Flat(prefix_ + name, shape));
-  }
-
- private:
-  const Qwen36Config& config_;
-  const ResidentWeights& resident_;
-  Backend& backend_;
-  std::string prefix_;
-};
 
 AttentionWeights LoadAttention(const Qwen36Config& config, const LayerLoader& load, RopeTable rope,
                                ElementType kv_type, int32_t index, StateLayout& state_layout) {
@@ -145,7 +113,7 @@ ModelWeights LoadWeights(const Qwen36Config& config, const ResidentWeights& resi
 
   for (size_t i = 0; i < config.full_layers.size(); ++i) {
     const auto index = static_cast<int32_t>(i);
-    const LayerLoader load(config, resident, backend, index);
+    const LayerLoader load(resident, backend, config.hidden_size, index);
     LayerWeights layer;
     layer.index = index;
     layer.input_norm = load.Norm("input_layernorm", hidden);
