@@ -26,6 +26,16 @@ void KeepPages(std::span<const std::byte> mapping) {
   }
 }
 
+void ReleasePages(std::span<const std::byte> mapping) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(mapping.data());
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + mapping.size()) / page * page;
+  if (begin >= end) return;
+  munlock(reinterpret_cast<void*>(begin), end - begin);
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 bool PopulatePages(std::span<std::byte> memory) {
 #ifdef MADV_POPULATE_WRITE
   return madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0;

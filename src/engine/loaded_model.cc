@@ -4,7 +4,6 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
-#include "base/huge_pages.h"
 #include "base/machine.h"
 #include "base/page_lock.h"
 #include "base/sha256.h"
@@ -21,8 +20,8 @@ namespace {
 int ChunkPrefetch(int slots) { return std::clamp(slots / 6, 48, 96); }
 
 // Code, libraries, thread stacks, the allocator's slack, small tables, the page cache's own, the
-// huge page that is held twice while weights move, and the page tables of all but the slots.
-constexpr uint64_t kProgramBytes = 54 * kMiB;
+// weights that are held twice while they move, and the page tables of all but the slots.
+constexpr uint64_t kProgramBytes = 62 * kMiB;
 
 // Whole conversations that the prefix cache has a use for, where memory is plenty.
 constexpr uint64_t kParkedLines = 4;
@@ -111,7 +110,7 @@ void PlanState(const LoadOptions& options, const StateLayout& layout, int64_t co
 }
 
 LoadedModel::LoadedModel(ModelDirectory directory) : directory_(std::move(directory)) {}
-LoadedModel::~LoadedModel() { stop_moving_ = true; }
+LoadedModel::~LoadedModel() = default;
 
 std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   LoadOptions options = requested;
@@ -177,15 +176,16 @@ std::unique_ptr<LoadedModel> LoadedModel::Load(const LoadOptions& requested) {
   }
   loaded->held_weights_ = HeldRanges(directory.resident_index(), tables);
   const std::vector<FileRange>& held = loaded->held_weights_;
-  loaded->keep_page_cache_ = ReadMachineMemory().usable_bytes() >=
-                             plan.budget_bytes + directory.resident_index().resident_bytes;
-  if (!loaded->keep_page_cache_) directory.ForgetSidecar("tokenizer.json");
-  loaded->resident_weights_ = directory.Bytes(
-      *std::max_element(held.begin(), held.end(),
-                        [](const FileRange& a, const FileRange& b) { return a.bytes < b.bytes; }));
+  const bool keep_page_cache = ReadMachineMemory().usable_bytes() >=
+                               plan.budget_bytes + directory.resident_index().resident_bytes;
+  if (!keep_page_cache) directory.ForgetSidecar("tokenizer.json");
   loaded->weights_kept_ = std::async(std::launch::async, [&directory, &held] {
     for (const FileRange& range : held) KeepPages(directory.Bytes(range));
   });
+  loaded->mover_ = std::make_unique<WeightMover>(
+      directory.Bytes({0, held.back().offset + held.back().bytes}), directory.weights_file(),
+      backend->WeightRanges(), WeightMover::Options{.keep_page_cache = keep_page_cache});
+  backend->SetWeightMoves(&loaded->mover_->moves());
   SequenceState state(state_layout, options.context, ledger);
   backend->ReserveScratch(plan.chunk_rows, ledger);
 
@@ -258,29 +258,22 @@ std::string LoadedModel::io_description() const {
 void LoadedModel::FinishLoading() {
   slot_memory_->WaitUntilPopulated();
   directory_.FinishVerification();
-  MoveWeights();
-  weights_moved_.wait();
+  mover_->Start(weights_kept_);
+  while (mover_->moves().WaitForNew()) backend_->TakeWeightMoves();
 }
 
-void LoadedModel::MoveWeights() {
-  if (weights_moved_.valid()) return;
-  weights_moved_ = std::async(std::launch::async, [this] {
-    weights_kept_.wait();
-    const FileDescriptor& file = directory_.weights_file();
-    for (const FileRange& range : held_weights_) {
-      MoveToHugePages(directory_.Bytes(range), [&](size_t offset, size_t bytes) {
-        if (!keep_page_cache_) DropPageCache(file, range.offset + offset, bytes);
-        return !stop_moving_.load(std::memory_order_relaxed);
-      });
-    }
-  });
+std::span<const std::byte> LoadedModel::resident_weights() const {
+  const FileRange longest =
+      *std::max_element(held_weights_.begin(), held_weights_.end(),
+                        [](const FileRange& a, const FileRange& b) { return a.bytes < b.bytes; });
+  return mover_->copies().empty() ? directory_.Bytes(longest) : mover_->copies();
 }
 
 GenerationResult LoadedModel::Generate(const GenerationRequest& request) {
   GenerationRequest verified = request;
   verified.before_first_token = [&] {
     directory_.FinishVerification();
-    MoveWeights();
+    mover_->Start(weights_kept_);
     if (request.before_first_token) request.before_first_token();
   };
   return mference::Generate(*session_, *sampler_, text_->stops(), verified);

@@ -2,7 +2,6 @@
 // experts, text and one live session.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,7 +11,7 @@
 #include <span>
 #include <string>
 
-#include "backend/backend.h"
+#include "backend/cpu/cpu_backend.h"
 #include "base/ledger.h"
 #include "base/units.h"
 #include "engine/generator.h"
@@ -22,6 +21,7 @@
 #include "engine/prompt_cache_directory.h"
 #include "engine/session.h"
 #include "engine/text_layer.h"
+#include "engine/weight_mover.h"
 #include "experts/expert_io.h"
 #include "experts/expert_store.h"
 #include "experts/policy_choice.h"
@@ -90,8 +90,8 @@ class LoadedModel {
   Model& model() { return *model_; }
   Backend& backend() { return *backend_; }
   const ExpertStore& experts() const { return *store_; }
-  // The longest part of the mapped weights that is kept in memory.
-  std::span<const std::byte> resident_weights() const { return resident_weights_; }
+  // The most weights that lie side by side in memory. Not while loading.
+  std::span<const std::byte> resident_weights() const;
   void ResetCounters() { store_->ResetCounters(); }
   // Whether the model is one of the catalogue's pinned checkpoints.
   bool pinned() const { return pinned_; }
@@ -126,8 +126,6 @@ class LoadedModel {
 
  private:
   explicit LoadedModel(ModelDirectory directory);
-  // Once the weights are verified: lets a thread move them onto huge pages while they are in use.
-  void MoveWeights();
   void MakeSession(const LoadOptions& options, std::string_view kernels, SequenceState state);
 
   ModelDirectory directory_;
@@ -136,7 +134,7 @@ class LoadedModel {
   std::vector<Reservation> reservations_;
   MemoryPlan plan_;
   std::optional<TextLayer> text_;
-  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<cpu::CpuBackend> backend_;
   std::unique_ptr<ExpertStore> store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<PromptCacheDirectory> cache_directory_;
@@ -144,16 +142,13 @@ class LoadedModel {
   std::unique_ptr<PrefillVerifier> verifier_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Sampler> sampler_;
-  std::span<const std::byte> resident_weights_;
   std::vector<FileRange> held_weights_;  // what of the weights file stays in memory
-  // Whether the file's pages may stay in the page cache beside the weights' own.
-  bool keep_page_cache_ = true;
   std::string kernel_description_;
   std::string io_reason_;
   // Brings resident weights into memory while other things happen. Last: ends before they go.
-  std::future<void> weights_kept_;
-  std::atomic<bool> stop_moving_ = false;
-  std::future<void> weights_moved_;
+  std::shared_future<void> weights_kept_;
+  // Moves verified weights while they are in use.
+  std::unique_ptr<WeightMover> mover_;
   const HostSlotMemory* slot_memory_ = nullptr;  // the store's
 };
 

@@ -36,6 +36,7 @@ void CpuBackend::BeginStep(const StepParams& params, std::span<const int32_t> to
                            SequenceState& state) {
   Check(params.rows >= 1 && params.rows <= max_rows_, "a step has 1 to max_rows rows");
   Check(tokens.size() == static_cast<size_t>(params.rows), "one token per row");
+  TakeWeightMoves();
   state.BeginStep(params.rows);
   params_ = params;
   tokens_ = tokens;

@@ -19,6 +19,7 @@
 #include "backend/cpu/guess_bias.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/thread_pool.h"
+#include "backend/cpu/weight_moves.h"
 #include "base/slab.h"
 #include "experts/expert_store.h"
 
@@ -45,6 +46,14 @@ class CpuBackend final : public Backend {
 
   // Where routed experts come from; must be set before the first step that routes, and outlive it.
   void SetExpertStore(ExpertStore* store) { store_ = store; }
+
+  // The codes or values, scales and biases of all matrices, but for those that are read from the
+  // file. Matrices may share some.
+  std::vector<std::span<const std::byte>> WeightRanges() const;
+  // Where copies of such ranges are told of, which every step then begins by taking. Borrowed.
+  void SetWeightMoves(WeightMoves* moves) { moves_ = moves; }
+  // Takes them now, between two steps.
+  void TakeWeightMoves();
 
   Matrix LoadMatrix(const MatrixWeights& weights, MatrixInput input) override;
   Matrix LoadTable(const MatrixWeights& weights) override;
@@ -151,6 +160,7 @@ class CpuBackend final : public Backend {
     int32_t* pairs = nullptr;       // [rows * top_k]: row * top_k + rank, by expert, then row
   };
 
+  void MoveWeights(const WeightMove& move);
   static WeightMatrix ViewOf(const MatrixWeights& weights);
   ScratchPlan PlanScratch(int32_t max_rows) const;
   size_t PreparedBytes(const WeightMatrix& shape, int32_t max_rows) const;
@@ -225,6 +235,7 @@ class CpuBackend final : public Backend {
   const bool precise_;
   ThreadPool pool_;
   ExpertStore* store_ = nullptr;
+  WeightMoves* moves_ = nullptr;
   BackendProbe* probe_ = nullptr;
 
   std::vector<TensorInfo> tensors_;

@@ -103,6 +103,39 @@ Matrix CpuBackend::LoadTable(const MatrixWeights& weights) {
   return table;
 }
 
+std::vector<std::span<const std::byte>> CpuBackend::WeightRanges() const {
+  std::vector<bool> read_from_file(matrices_.size());
+  for (const TableInfo& table : tables_) {
+    read_from_file[static_cast<size_t>(table.matrix)] = table.from_file;
+  }
+  std::vector<std::span<const std::byte>> ranges;
+  for (size_t i = 0; i < matrices_.size(); ++i) {
+    const WeightMatrix& w = matrices_[i];
+    if (read_from_file[i]) continue;
+    const auto rows = static_cast<size_t>(w.rows);
+    ranges.emplace_back(w.data, rows * RowBytes(w));
+    if (!IsAffine(w.format)) continue;
+    const size_t groups = rows * static_cast<size_t>(w.cols / w.group);
+    ranges.push_back(std::as_bytes(std::span(w.scales, groups)));
+    ranges.push_back(std::as_bytes(std::span(w.biases, groups)));
+  }
+  return ranges;
+}
+
+void CpuBackend::TakeWeightMoves() {
+  if (moves_ == nullptr) return;
+  moves_->TakeNew([this](const WeightMove& move) { MoveWeights(move); });
+}
+
+void CpuBackend::MoveWeights(const WeightMove& move) {
+  const auto* const from = static_cast<const void*>(move.from);
+  for (WeightMatrix& w : matrices_) {
+    if (w.data == from) w.data = move.to;
+    if (w.scales == from) w.scales = reinterpret_cast<const uint16_t*>(move.to);
+    if (w.biases == from) w.biases = reinterpret_cast<const uint16_t*>(move.to);
+  }
+}
+
 std::vector<FileRange> CpuBackend::TableRanges() const {
   std::vector<FileRange> ranges;
   for (const TableInfo& table : tables_) {
