@@ -5,7 +5,8 @@
 namespace mference::cpu {
 namespace {
 
-// Odd numbers of groups, one group, rows that end inside a vector of words, every group and width.
+// Odd numbers of groups, one group, rows that end inside a vector of words, an even and an odd
+// number of rows that begin inside one, every group and width.
 const MatrixShape kShapes[] = {
     {WeightFormat::kAffine4, 37, 704, 64},  {WeightFormat::kAffine4, 5, 2112, 64},
     {WeightFormat::kAffine4, 3, 64, 64},    {WeightFormat::kAffine4, 31, 288, 32},
@@ -13,6 +14,9 @@ const MatrixShape kShapes[] = {
     {WeightFormat::kAffine8, 35, 704, 64},  {WeightFormat::kAffine8, 3, 96, 32},
     {WeightFormat::kAffine8, 65, 384, 128}, {WeightFormat::kAffine2, 38, 704, 64},
     {WeightFormat::kAffine2, 33, 160, 32},  {WeightFormat::kAffine2, 7, 640, 128},
+    {WeightFormat::kAffine4, 38, 704, 64},  {WeightFormat::kAffine4, 22, 2112, 64},
+    {WeightFormat::kAffine4, 24, 192, 32},  {WeightFormat::kAffine4, 21, 512, 64},
+    {WeightFormat::kAffine2, 26, 640, 64},  {WeightFormat::kAffine2, 23, 1152, 128},
 };
 
 class SingleRowTest : public KernelTest {
