@@ -21,7 +21,7 @@ int ChunkPrefetch(int slots) { return std::clamp(slots / 6, 48, 96); }
 
 // Code, libraries, thread stacks, the allocator's slack, small tables, the page cache's own, the
 // weights that are held twice while they move, and the page tables of all but the slots.
-constexpr uint64_t kProgramBytes = 62 * kMiB;
+constexpr uint64_t kProgramBytes = 54 * kMiB;
 
 // Whole conversations that the prefix cache has a use for, where memory is plenty.
 constexpr uint64_t kParkedLines = 4;

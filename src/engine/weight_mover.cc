@@ -89,6 +89,7 @@ void WeightMover::Run() {
   // From here on nobody writes.
   mprotect(copies_, used_bytes_, PROT_READ);
   for (const std::span<const std::byte>& range : in_place_) MoveInPlace(range);
+  if (!options_.keep_page_cache) DropPageCache(file_);
 }
 
 bool WeightMover::MakeRoom(size_t end) {
@@ -119,12 +120,14 @@ void WeightMover::Release(size_t count) {
     // With what lies between two ranges, and the page that they share.
     if (released_end_ != nullptr && begin - released_end_ <= kLargestGap) begin = released_end_;
     ReleasePages({begin, end});
-    if (!options_.keep_page_cache) {
-      DropPageCache(file_, static_cast<uint64_t>(begin - mapping_.data()),
-                    static_cast<uint64_t>(end - begin));
-    }
     released_end_ = end - static_cast<ptrdiff_t>(reinterpret_cast<uintptr_t>(end) % kPage);
   }
+  if (options_.keep_page_cache || released_end_ == nullptr) return;
+  // The cache may keep a file by huge pages, which tensors share, and forgets whole ones only.
+  const auto end =
+      static_cast<uint64_t>(released_end_ - mapping_.data()) / Slab::kAlignment * Slab::kAlignment;
+  if (end > dropped_bytes_) DropPageCache(file_, dropped_bytes_, end - dropped_bytes_);
+  dropped_bytes_ = std::max(dropped_bytes_, end);
 }
 
 }  // namespace mference

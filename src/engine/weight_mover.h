@@ -71,6 +71,7 @@ class WeightMover {
   size_t used_bytes_ = 0;
   size_t released_ = 0;  // of `copied_`
   const std::byte* released_end_ = nullptr;
+  uint64_t dropped_bytes_ = 0;  // of the file, from its beginning
   std::future<void> done_;
 };
 
