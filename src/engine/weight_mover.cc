@@ -26,10 +26,13 @@ size_t RoundUpTo(size_t value, size_t unit) { return (value + unit - 1) / unit *
 WeightMover::WeightMover(std::span<const std::byte> mapping, const FileDescriptor& file,
                          std::vector<std::span<const std::byte>> ranges, const Options& options)
     : mapping_(mapping), file_(file), options_(options), moves_(ranges.size()) {
-  const auto address = [](std::span<const std::byte> range) { return range.data(); };
-  std::ranges::sort(ranges, {}, address);
-  const auto repeated = std::ranges::unique(ranges, {}, address);
-  ranges.erase(repeated.begin(), repeated.end());
+  using Range = std::span<const std::byte>;
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.data() < b.data(); });
+  const auto repeated =
+      std::unique(ranges.begin(), ranges.end(),
+                  [](const Range& a, const Range& b) { return a.data() == b.data(); });
+  ranges.erase(repeated, ranges.end());
   for (const std::span<const std::byte>& range : ranges) {
     if (range.size() > options_.largest_copy_bytes) {
       in_place_.push_back(range);

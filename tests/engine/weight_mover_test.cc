@@ -118,8 +118,8 @@ TEST_F(WeightMoverTest, LittleIsHeldTwice) {
     size_t taken_bytes = 0;
     size_t taken = 0;
     mover.moves().TakeNew([&](const WeightMove& move) {
-      const auto range =
-          std::ranges::find(ranges, move.from, [](const auto& r) { return r.data(); });
+      const auto range = std::find_if(ranges.begin(), ranges.end(),
+                                      [&](const auto& r) { return r.data() == move.from; });
       taken_bytes += range->size();
       ++taken;
     });
