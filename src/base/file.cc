@@ -183,6 +183,25 @@ void WriteFileAtomically(const std::filesystem::path& path, std::string_view con
   SyncDirectory(parent.empty() ? std::filesystem::path(".") : parent);
 }
 
+std::filesystem::path OutputDestination(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    Fail(ErrorCode::kInvalidArgument,
+         "{} is not a regular file: name a new file, or one to replace", path.string());
+  }
+  if (!std::filesystem::exists(status) && std::filesystem::is_symlink(path, error)) {
+    Fail(ErrorCode::kInvalidArgument, "{} is a link to what does not exist: remove it first",
+         path.string());
+  }
+  const std::filesystem::path folder = path.parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    Fail(ErrorCode::kInvalidArgument, "{}: there is no folder {}", path.string(), folder.string());
+  }
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
+  return error ? path : resolved;
+}
+
 MappedFile::MappedFile(const FileDescriptor& file, const std::string& name)
     : size_(FileSize(file, name)) {
   if (size_ == 0) return;

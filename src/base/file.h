@@ -69,6 +69,11 @@ std::string ReadTextFile(const FileDescriptor& file, uint64_t max_bytes, const s
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view content,
                          unsigned mode = 0644);
 
+// Where a file that a user names for output goes: a link is written through. Throws
+// kInvalidArgument for what is there and is no regular file (a device, a FIFO, a directory), which
+// replacing it would destroy, for a link to nothing, and for a folder that does not exist.
+std::filesystem::path OutputDestination(const std::filesystem::path& path);
+
 // A read-only mapping of a whole file. Unmapped on destruction.
 class MappedFile {
  public:

@@ -153,7 +153,7 @@ int Bench(const BenchFlags& flags, Console& console) {
   }
   const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
   report.phases = bench::MeasureSpeed(*loaded, speed);
-  if (trace) trace->Write(flags.trace);
+  if (trace) trace->Write();
   progress.Clear();
 
   report.model = ModelNameOf(loaded->directory().path());

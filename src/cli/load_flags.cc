@@ -156,7 +156,7 @@ void AddTraceFlag(CLI::App& command, std::filesystem::path& trace) {
 }
 
 std::unique_ptr<TraceRecorder> StartTrace(const std::filesystem::path& path, LoadedModel& loaded) {
-  return path.empty() ? nullptr : std::make_unique<TraceRecorder>(loaded);
+  return path.empty() ? nullptr : std::make_unique<TraceRecorder>(path, loaded);
 }
 
 Json MemoryPlanToJson(const MemoryPlan& plan) {

@@ -29,7 +29,7 @@ std::unique_ptr<LoadedModel> LoadFromFlags(const LoadFlags& flags, int64_t defau
 
 // --trace FILE.
 void AddTraceFlag(CLI::App& command, std::filesystem::path& trace);
-// Records from now on if `path` says where to; null otherwise.
+// Records from now on if `path` says where to; null otherwise. Throws where nothing can be written.
 std::unique_ptr<TraceRecorder> StartTrace(const std::filesystem::path& path, LoadedModel& loaded);
 
 // What was loaded and how memory is shared out, on standard error; nothing if quiet.

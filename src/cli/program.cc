@@ -55,6 +55,19 @@ void AddCommands(CommandSet& commands) {
   AddSynthCommand(commands);
 }
 
+// False when help or the version was all that was wanted.
+bool Parse(Console& console, CLI::App& program, int argc, const char* const* argv) {
+  try {
+    program.parse(argc, argv);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    (void)console.TryWrite(program.help());
+  } catch (const CLI::CallForVersion& version) {
+    (void)console.TryWrite(std::string(version.what()) + "\n");
+  }
+  return false;
+}
+
 int RunParsed(Console& console, const CLI::App& program, const CommandSet& commands) {
   const std::vector<CLI::App*> chosen = program.get_subcommands();
   if (chosen.empty()) {
@@ -89,14 +102,8 @@ int RunProgram(int argc, const char* const* argv) {
 
   try {
     InstallSignalHandlers();
-    program.parse(argc, argv);
+    if (!Parse(console, program, argc, argv)) return 0;
     return RunParsed(console, program, commands);
-  } catch (const CLI::CallForHelp&) {
-    (void)console.TryWrite(program.help());
-    return 0;
-  } catch (const CLI::CallForVersion& version) {
-    (void)console.TryWrite(std::string(version.what()) + "\n");
-    return 0;
   } catch (const CLI::ParseError& error) {
     return ReportUsage(console, json, program, DescribeParseError(error));
   } catch (const OutputClosed&) {

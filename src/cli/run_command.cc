@@ -113,7 +113,7 @@ int Run(const RunFlags& flags, Console& console) {
 
   const std::unique_ptr<TraceRecorder> trace = StartTrace(flags.trace, *loaded);
   const ReplyOutcome outcome = PrintReply(*loaded, console, request);
-  if (trace) trace->Write(flags.trace);
+  if (trace) trace->Write();
   if (outcome.output_closed) return 0;
   const bool cancelled = outcome.result.reason == StopReason::kCancelled;
   if (cancelled && !console.TryWrite("\n")) return 0;

@@ -163,7 +163,7 @@ int Logits(const ScoreFlags& flags, Console&) {
     }
   }
   writer.Finish();
-  if (trace) trace->Write(flags.trace);
+  if (trace) trace->Write();
   return 0;
 }
 
@@ -203,7 +203,7 @@ int Perplexity(const ScoreFlags& flags, Console& console) {
     total += sum;
     predicted += count;
   }
-  if (trace) trace->Write(flags.trace);
+  if (trace) trace->Write();
   const double overall = std::exp(total / static_cast<double>(predicted));
   if (flags.load.json) {
     console.Print(

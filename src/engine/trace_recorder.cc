@@ -1,9 +1,12 @@
 #include "engine/trace_recorder.h"
 
+#include "base/file.h"
+
 namespace mference {
 
-TraceRecorder::TraceRecorder(LoadedModel& loaded)
-    : loaded_(loaded),
+TraceRecorder::TraceRecorder(const std::filesystem::path& path, LoadedModel& loaded)
+    : destination_(OutputDestination(path)),
+      loaded_(loaded),
       builder_(loaded.experts().files().layers, loaded.experts().files().experts_per_layer,
                loaded.experts().files().blob_bytes) {
   loaded_.backend().SetProbe(this);
@@ -16,8 +19,6 @@ void TraceRecorder::OnRouting(int32_t store_layer, int32_t top_k, std::span<cons
   builder_.Add(store_layer, top_k, experts, weights);
 }
 
-void TraceRecorder::Write(const std::filesystem::path& path) {
-  WriteTrace(path, builder_.Finish());
-}
+void TraceRecorder::Write() { WriteTrace(destination_, builder_.Finish()); }
 
 }  // namespace mference

@@ -13,13 +13,15 @@ namespace mference {
 // 500 bytes per token of Gemma 4). Not thread-safe.
 class TraceRecorder : public BackendProbe {
  public:
-  explicit TraceRecorder(LoadedModel& loaded);
+  // `path` is where the trace will go; throws what OutputDestination throws, before anything is
+  // run.
+  TraceRecorder(const std::filesystem::path& path, LoadedModel& loaded);
   ~TraceRecorder() override;
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
   // Writes all steps so far. Throws kIo or kDiskFull.
-  void Write(const std::filesystem::path& path);
+  void Write();
 
   void OnTensor(const char* /*name*/, int32_t /*layer*/, std::span<const float> /*values*/,
                 int32_t /*cols*/) override {}
@@ -27,6 +29,7 @@ class TraceRecorder : public BackendProbe {
                  std::span<const float> weights) override;
 
  private:
+  std::filesystem::path destination_;
   LoadedModel& loaded_;
   TraceBuilder builder_;
 };

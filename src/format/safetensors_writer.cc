@@ -69,23 +69,6 @@ std::string HeaderText(const std::vector<SafetensorsSpec>& tensors,
   return text;
 }
 
-// Where the file goes: a link is written through. What is there and is no regular file (a device, a
-// FIFO, a directory) would be replaced by one.
-std::filesystem::path Destination(const std::filesystem::path& path) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    Fail(ErrorCode::kInvalidArgument,
-         "{} is not a regular file: name a new file, or one to replace", path.string());
-  }
-  if (!std::filesystem::exists(status) && std::filesystem::is_symlink(path, error)) {
-    Fail(ErrorCode::kInvalidArgument, "{} is a link to what does not exist: remove it first",
-         path.string());
-  }
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
-  return error ? path : resolved;
-}
-
 // A name beside `path` that no other process uses at this time.
 std::filesystem::path TemporaryBeside(const std::filesystem::path& path) {
   return fmt::format("{}.{}.tmp", path.string(), getpid());
@@ -96,7 +79,7 @@ std::filesystem::path TemporaryBeside(const std::filesystem::path& path) {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<SafetensorsSpec>& tensors,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(Destination(path)), temporary_(TemporaryBeside(path_)) {
+    : path_(OutputDestination(path)), temporary_(TemporaryBeside(path_)) {
   std::vector<uint64_t> ends;
   std::string text = HeaderText(tensors, metadata, ends);
   const uint64_t data_offset = kSafetensorsPrefixBytes + text.size();

@@ -1,6 +1,10 @@
 // What the program says to arguments: help, refusals, exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "base/json.h"
 #include "cli/program_runner.h"
@@ -23,6 +27,28 @@ TEST(ArgumentsTest, HelpAndVersionGoToStandardOutput) {
   }
   EXPECT_THAT(RunMference({"--help"}).out, HasSubstr("install"));
   EXPECT_THAT(RunMference({"run", "--help"}).out, HasSubstr("--messages-file"));
+}
+
+// Runs a line of the shell; the exit code.
+int RunLine(const std::string& line) {
+  const int status = std::system(line.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(ArgumentsTest, OutputThatFindsNoRoomIsAnError) {
+  if (!std::filesystem::is_character_file("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  for (const std::string arguments : {"--version", "--help", "run --help"}) {
+    EXPECT_EQ(RunLine(MFERENCE_PROGRAM " " + arguments + " > /dev/full 2> /dev/null"), 1);
+  }
+}
+
+TEST(ArgumentsTest, ClosedStandardStreamsAreErrors) {
+  const std::string program =
+      "MFERENCE_HOME='" + testing_support::DemoHome().string() + "' " MFERENCE_PROGRAM;
+  for (const std::string command : {"chat demo --quiet", "run demo --quiet", "tokenize demo"}) {
+    EXPECT_EQ(RunLine(program + " " + command + " <&- > /dev/null 2>&1"), 1) << command;
+  }
+  EXPECT_EQ(RunLine(program + " tokenize demo >&- 2> /dev/null < /dev/null"), 1);
 }
 
 struct Refusal {

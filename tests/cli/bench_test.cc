@@ -1,6 +1,7 @@
 // `mference bench` and `replay` on the demo model, through the program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -10,6 +11,7 @@
 namespace mference {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing_support::DemoHome;
 using testing_support::ProgramResult;
@@ -55,6 +57,21 @@ TEST_F(Bench, TablesForPeople) {
 TEST_F(Bench, RefusesWhatItCannotCompare) {
   EXPECT_EQ(RunMference({"bench", "--compare", "a.json"}).exit_code, 2);
   EXPECT_EQ(RunMference({"bench", "demo", "--prefill", "12,x"}).exit_code, 2);
+}
+
+// Before anything is generated.
+TEST_F(Replay, ATraceReplacesFilesOnly) {
+  const std::string pipe = InHome("pipe.trace");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, InHome(""), InHome("missing/run.trace")}) {
+    const ProgramResult run =
+        RunMference({"run", "demo", "--prompt", "The", "--quiet", "--trace", path});
+    EXPECT_EQ(run.exit_code, 2) << path;
+    EXPECT_EQ(run.out, "");
+    EXPECT_THAT(run.err,
+                AnyOf(HasSubstr("is not a regular file"), HasSubstr("there is no folder")));
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST_F(Replay, OfATraceThatARunHasRecorded) {

@@ -217,13 +217,13 @@ TEST_F(DemoTest, TheEngineReadsWhatAReplayOfItsRoutingReads) {
   options.slots = {.kind = SlotRequest::Kind::kPerLayer, .per_layer = kSlotsPerLayer};
   options.expert_prefetch = 0;
   const auto model = LoadedModel::Load(options);
-  TraceRecorder recorder(*model);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("demo_routing_" + std::to_string(getpid()) + ".trace");
+  TraceRecorder recorder(path, *model);
   const std::vector<int32_t> ids = reference_.Ints("plain.ids");
   LogitsOf(*model, std::span(ids).first(64), 16);
   LogitsOf(*model, std::span(ids).subspan(64, 32), 1);
-  const std::filesystem::path path = std::filesystem::temp_directory_path() /
-                                     ("demo_routing_" + std::to_string(getpid()) + ".trace");
-  recorder.Write(path);
+  recorder.Write();
   const ReplayResult replay = Replay(ReadTrace(path), options.cache_policy,
                                      {.slots = kSlotsPerLayer * static_cast<int>(kLayers)});
   std::filesystem::remove(path);
