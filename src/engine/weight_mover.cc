@@ -9,6 +9,7 @@
 #include "base/huge_pages.h"
 #include "base/page_lock.h"
 #include "base/slab.h"
+#include "base/units.h"
 
 namespace mference {
 namespace {
@@ -18,8 +19,6 @@ constexpr size_t kPage = 4096;  // the smallest of any supported host
 
 // Norms and other small tensors, which are widened when a model is loaded and not read again.
 constexpr ptrdiff_t kLargestGap = 64 * 1024;
-
-size_t RoundUpTo(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -38,7 +37,7 @@ WeightMover::WeightMover(std::span<const std::byte> mapping, const FileDescripto
       in_place_.push_back(range);
     } else if (!range.empty()) {
       copied_.push_back(range);
-      copies_bytes_ += RoundUpTo(range.size(), kCacheLine);
+      copies_bytes_ += RoundUp(range.size(), kCacheLine);
     }
   }
 }
@@ -66,7 +65,7 @@ void WeightMover::Run() {
   if (reserved == MAP_FAILED) return;
   reserved_ = reserved;
   copies_ = reinterpret_cast<std::byte*>(
-      RoundUpTo(reinterpret_cast<uintptr_t>(reserved), Slab::kAlignment));
+      RoundUp(reinterpret_cast<uintptr_t>(reserved), Slab::kAlignment));
   // As in Slab: a tail that would not fill a huge page is not charged for one.
   const size_t huge_bytes = copies_bytes_ / Slab::kAlignment * Slab::kAlignment;
   if (huge_bytes > 0) madvise(copies_, huge_bytes, MADV_HUGEPAGE);
@@ -79,7 +78,7 @@ void WeightMover::Run() {
       Release(i);
       held_twice = 0;
     }
-    const size_t end = used_bytes_ + RoundUpTo(range.size(), kCacheLine);
+    const size_t end = used_bytes_ + RoundUp(range.size(), kCacheLine);
     if (moves_.stopped() || !MakeRoom(end)) return;
     std::byte* const copy = copies_ + used_bytes_;
     std::memcpy(copy, range.data(), range.size());

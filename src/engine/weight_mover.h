@@ -2,7 +2,7 @@
 //
 // Files pack tensors without padding, so that in some models nearly every vector of codes lies
 // across two cache lines, and a file's own pages are small. Neither changes a result, but with
-// memory at 80 GB/s products take 10 % longer for the one and 10 % for the other.
+// memory at 80 GB/s products take 10 % longer for the one and 5 to 10 % for the other.
 #pragma once
 
 #include <cstddef>

@@ -9,28 +9,18 @@
 #include <thread>
 #include <vector>
 
-#include "base/file.h"
+#include "base/pattern_file.h"
 
 namespace mference {
 namespace {
 
-constexpr size_t kMiB = size_t{1} << 20;
+using testing_support::kMiB;
+
 constexpr size_t kBytes = 13 * kMiB + 777;
 
-std::byte Expected(size_t at) { return static_cast<std::byte>(at * 31 / 7 % 251); }
-
-class HugePagesTest : public testing::Test {
+class HugePagesTest : public testing_support::PatternFileTest {
  protected:
-  HugePagesTest() {
-    std::vector<std::byte> content(kBytes);
-    for (size_t at = 0; at < kBytes; ++at) content[at] = Expected(at);
-    std::string path =
-        (std::filesystem::temp_directory_path() / "mference_huge_pages_XXXXXX").string();
-    file_ = FileDescriptor(mkstemp(path.data()));
-    unlink(path.c_str());
-    WriteExactly(file_, 0, content, "test file");
-    mapping_ = MappedFile(file_, "test file");
-  }
+  HugePagesTest() : PatternFileTest(kBytes) {}
 
   // The first of [begin, end) that is not what it should be; end if there is none.
   size_t FirstDifference(size_t begin, size_t end) const {
@@ -39,9 +29,6 @@ class HugePagesTest : public testing::Test {
     }
     return end;
   }
-
-  FileDescriptor file_;
-  MappedFile mapping_;
 };
 
 TEST_F(HugePagesTest, EveryByteStaysWhileOthersRead) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "base/pattern_file.h"
 #include "engine/golden_model.h"
 
 namespace mference {
@@ -19,10 +20,9 @@ using cpu::WeightMove;
 using testing_support::GoldenPath;
 using testing_support::InstalledSnapshot;
 
-constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kBytes = 14 * kMiB + 777;
+using testing_support::kMiB;
 
-std::byte Expected(size_t at) { return static_cast<std::byte>(at * 31 / 7 % 251); }
+constexpr size_t kBytes = 14 * kMiB + 777;
 
 std::shared_future<void> Now() {
   std::promise<void> done;
@@ -30,18 +30,9 @@ std::shared_future<void> Now() {
   return done.get_future().share();
 }
 
-class WeightMoverTest : public testing::Test {
+class WeightMoverTest : public testing_support::PatternFileTest {
  protected:
-  WeightMoverTest() {
-    std::vector<std::byte> content(kBytes);
-    for (size_t at = 0; at < kBytes; ++at) content[at] = Expected(at);
-    std::string path =
-        (std::filesystem::temp_directory_path() / "mference_weights_XXXXXX").string();
-    file_ = FileDescriptor(mkstemp(path.data()));
-    unlink(path.c_str());
-    WriteExactly(file_, 0, content, "test file");
-    mapping_ = MappedFile(file_, "test file");
-  }
+  WeightMoverTest() : PatternFileTest(kBytes) {}
 
   std::span<const std::byte> Range(size_t offset, size_t bytes) const {
     return mapping_.bytes().subspan(offset, bytes);
@@ -53,9 +44,6 @@ class WeightMoverTest : public testing::Test {
     }
     return true;
   }
-
-  FileDescriptor file_;
-  MappedFile mapping_;
 };
 
 TEST_F(WeightMoverTest, CopiesBeginAtCacheLinesAndOldPlacesStay) {
